@@ -1,0 +1,88 @@
+"""What the core knows of a job: numbers and names, no paths but those it passes on. Made from the job file by the driver."""
+
+from dataclasses import dataclass, field
+
+from digend.wire.tasks import Prompt
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RolloutRules:
+    """The algorithm's driver-side rules (an algorithm's `rules()` gives them)."""
+
+    noise_level: float
+    window_size: int | None
+    """SDE window per group; None = all trainable timesteps."""
+    window_lo: int
+    window_hi: int
+    """Start is drawn in [lo, hi - size], inclusive."""
+    timestep_fraction: float = 1.0
+    timestep_order: str = "first"
+    """first (flow_grpo) or random (DanceGRPO): which of the window's timesteps are trained."""
+    shared_initial_noise: bool = False
+    std: str = "group"
+    """group, global (a declared barrier) or none."""
+    ddof: int = 0
+    eps: float = 1e-4
+    clip_max: float = 5.0
+    best_of_n: int | None = None
+    quorum: float = 0.5
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EvalRules:
+    """Fixed-seed evaluation; `every` = 0: before and after only."""
+
+    prompts: tuple[Prompt, ...]
+    samples: int
+    during_samples: int
+    every: int
+    seed: int
+    enabled: bool = True
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JobSpec:
+    id: str
+    name: str
+    config: str
+    """Resolved job file as JSON: passed to workers, not read by the core."""
+    seed: int
+    num_global_steps: int
+    updates_per_rollout: int
+    prompts: tuple[Prompt, ...]
+    prompts_per_rollout: int
+    samples_per_prompt: int
+    micro_batch_groups: int
+    partition: str
+    """gap, batch or naive."""
+    strategy: str
+    """never, always or static:N."""
+    scoring: str
+    """colocated or dedicated."""
+    generators: tuple[str, ...] | None
+    """Names (or roles' slots) allowed to generate; None = all; () = colocated on the trainer."""
+    num_timesteps: int
+    rules: RolloutRules
+    evaluation: EvalRules
+    checkpoint_every: int
+    deterministic: bool
+    lease_s: float
+    reward_retries: int
+    task_retries: int
+    max_skipped_steps: int
+    keep_pairs: bool = False
+    labels: dict[str, str] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        if self.num_micro_batches % self.updates_per_rollout:
+            raise ValueError(
+                f"schedule.updates_per_rollout = {self.updates_per_rollout} does not divide the "
+                f"{self.num_micro_batches} micro-batches of a rollout"
+            )
+
+    @property
+    def num_micro_batches(self) -> int:
+        """B: micro-batches a rollout. `naive` is B = 1 (one per update where updates_per_rollout > 1)."""
+        if self.partition == "naive":
+            return self.updates_per_rollout
+        return -(-self.prompts_per_rollout // self.micro_batch_groups)

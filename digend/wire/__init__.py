@@ -1,0 +1,5 @@
+"""Typed messages, the msgpack codec and tensor frames. Knows nothing of sockets.
+
+Types here are slotted frozen dataclasses, so that the decision core can use them as they are; pydantic checks them
+when bytes are decoded (`digend.wire.codec`), nowhere else.
+"""

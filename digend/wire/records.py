@@ -1,0 +1,199 @@
+"""The job's record stream: what the decision core says happened. The recorder turns it into `runs/ID`, `watch` shows it.
+
+Times are the driver's `now` in nanoseconds. Records of a job are numbered from 0 without holes, so that a recorder that
+was away asks for what it misses.
+"""
+
+from dataclasses import dataclass, field
+from typing import Annotated, Literal
+
+from pydantic import Discriminator
+
+from digend.wire.refs import BlobRef
+from digend.wire.tasks import Receipt
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JobState:
+    """queued, preparing, running, evaluating, completed, failed, cancelled; `reason` in words."""
+
+    state: str
+    reason: str = ""
+    kind: Literal["job_state"] = "job_state"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WorkerState:
+    """joined, torpid, healed, lost, left."""
+
+    worker: str
+    role: str
+    state: str
+    reason: str = ""
+    kind: Literal["worker_state"] = "worker_state"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TaskRecord:
+    """One finished task: from dispatch to result on the driver's clock, and the worker's own receipt."""
+
+    worker: str
+    task: str
+    """prepare, encode, generate, assist (TAG), score, update, commit, evaluate, evaluate_score, checkpoint, reset"""
+    lease: str
+    start_ns: int
+    end_ns: int
+    receipt: Receipt
+    global_step: int = -1
+    version: int = -1
+    micro_batch: int = -1
+    num_samples: int = 0
+    kind: Literal["task"] = "task"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TaskFailure:
+    worker: str
+    task: str
+    reason: str
+    message: str
+    global_step: int = -1
+    micro_batch: int = -1
+    kind: Literal["task_failure"] = "task_failure"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class IdleRecord:
+    """A worker had nothing to do from `start_ns` to `end_ns`; `cause` in words, `bubble` where work was outstanding."""
+
+    worker: str
+    start_ns: int
+    end_ns: int
+    cause: str
+    bubble: bool
+    kind: Literal["idle"] = "idle"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Decision:
+    """A strategy's answer at a free instant of the trainer."""
+
+    strategy: str
+    answer: str
+    pending: int
+    ready: int
+    kind: Literal["decision"] = "decision"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StepRecord:
+    """One global step is closed. `version` is the version it made (unchanged where `skipped` says why)."""
+
+    global_step: int
+    version: int
+    incarnation: int
+    seconds: float
+    reward_mean: float
+    reward_std: float
+    components: dict[str, float]
+    num_samples: int
+    num_masked: int
+    num_selected: int
+    num_groups: int
+    num_dropped_groups: int
+    num_zero_std_groups: int
+    z0: int
+    z: int
+    loss: float
+    clip_fraction: float
+    ratio_mean: float
+    max_abs_log_ratio: float
+    first_max_abs_log_ratio: float
+    """of the first micro-batch after the weights changed: 0 up to rounding when exact"""
+    kl: float
+    gradient_norm: float
+    learning_rate: float
+    stale_micro_batches: int
+    assisted_micro_batches: int
+    skipped: str | None = None
+    kind: Literal["step"] = "step"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EvalGroup:
+    """One evaluated prompt: its samples (`{uid}/{index}/pixels` of `blob`) and the reward of each."""
+
+    prompt: str
+    text: str
+    blob: BlobRef
+    rewards: tuple[float | None, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EvaluationRecord:
+    """Means over all samples of all evaluation prompts; `label` is before, during or after."""
+
+    global_step: int
+    version: int
+    incarnation: int
+    label: str
+    metrics: dict[str, float]
+    num_samples: int
+    seconds: float
+    groups: tuple[EvalGroup, ...]
+    kind: Literal["evaluation"] = "evaluation"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CheckpointRecord:
+    global_step: int
+    version: int
+    incarnation: int
+    path: str
+    digest: str
+    pipeline: str | None
+    kind: Literal["checkpoint"] = "checkpoint"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RestartRecord:
+    """A new incarnation: the trainer was lost; the run goes on from `global_step`."""
+
+    incarnation: int
+    global_step: int
+    reason: str
+    kind: Literal["restart"] = "restart"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Notice:
+    """Anything else worth a line: dropped groups, discarded micro-batches, warnings."""
+
+    level: str
+    message: str
+    details: dict[str, str] = field(default_factory=dict)
+    kind: Literal["notice"] = "notice"
+
+
+RecordBody = Annotated[
+    JobState
+    | WorkerState
+    | TaskRecord
+    | TaskFailure
+    | IdleRecord
+    | Decision
+    | StepRecord
+    | EvaluationRecord
+    | CheckpointRecord
+    | RestartRecord
+    | Notice,
+    Discriminator("kind"),
+]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Record:
+    job: str
+    seq: int
+    at_ns: int
+    body: RecordBody

@@ -1,0 +1,31 @@
+"""References to bytes that stay with their maker: the driver passes these, never the bytes (docs/protocol.md)."""
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BlobRef:
+    """A bundle of named tensors, served by `owner` until it is told to free it.
+
+    `digest` covers the bundle's manifest (names, dtypes, shapes and digest of each tensor), so that any subset of the
+    tensors can be pulled and checked. `num_bytes` is the payload without the manifest.
+    """
+
+    owner: str
+    instance: str
+    id: str
+    num_bytes: int
+    digest: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WeightsRef:
+    """A published policy version. Receivers must bind exactly `num_tensors`; fewer is an error, never a warning."""
+
+    blob: BlobRef
+    job: str
+    incarnation: int
+    version: int
+    num_tensors: int
+    form: str
+    """"full" or "lora"."""

@@ -1,0 +1,104 @@
+"""What clients see. `digenctl --json` prints these, with `schema_version` added; a field is never renamed within one."""
+
+from dataclasses import dataclass, field
+
+SCHEMA_VERSION = 1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class VersionView:
+    driver: str
+    protocol: int
+    python: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JobView:
+    """One line of `digenctl jobs`. `reason` says what a job that does not run waits for."""
+
+    id: str
+    name: str
+    state: str
+    reason: str
+    global_step: int
+    num_global_steps: int
+    policy_version: int
+    incarnation: int
+    reward: float | None
+    submitted_ns: int
+    started_ns: int | None
+    finished_ns: int | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EvaluationView:
+    label: str
+    global_step: int
+    version: int
+    metrics: dict[str, float]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JobDetail:
+    """`digenctl show job`, also `runs/ID/summary.json`. Seconds by worker and stage sum to wall time x workers."""
+
+    job: JobView
+    seconds: float
+    evaluations: tuple[EvaluationView, ...]
+    last_step: dict[str, float]
+    stage_seconds: dict[str, dict[str, float]]
+    counters: dict[str, int]
+    checkpoint: str | None
+    pipeline: str | None
+    num_records: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NodeView:
+    """One worker. State: idle, busy, torpid, lost; `doing` in words."""
+
+    name: str
+    role: str
+    node: str
+    state: str
+    doing: str
+    device: str
+    pid: int
+    session: str
+    heartbeat_age_s: float
+    tasks_done: int
+    versions: dict[str, str]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class QueueItem:
+    """A micro-batch (or fragment) that waits. queue: "sq" or "uq"."""
+
+    queue: str
+    job: str
+    rollout: int
+    micro_batch: int
+    version: int
+    age_s: float
+    reason: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class QueueView:
+    items: tuple[QueueItem, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StatusView:
+    epoch: int
+    uptime_s: float
+    nodes: tuple[NodeView, ...]
+    sq_depth: int
+    sq_oldest_s: float | None
+    uq_depth: int
+    uq_oldest_s: float | None
+    job: JobView | None
+    queued: int
+    bubble_share: float | None
+    """Share of worker time in bubbles since the running job's first global step began."""
+    problems: tuple[str, ...] = field(default_factory=tuple)
