@@ -1,0 +1,77 @@
+"""What a worker daemon calls: blocking compute behind small Protocols, torch inside, none in the signatures.
+
+`Context` is how an engine reaches the world: it pulls and serves tensors, reports progress and learns that it should
+stop. Arrays are `digend.wire.tensors.Array` (dtype name, shape, bytes), so that bfloat16 travels without torch.
+"""
+
+from collections.abc import Callable, Collection, Mapping
+from typing import Protocol
+
+from digend.wire.refs import BlobRef, WeightsRef
+from digend.wire.tasks import ResultBody, TaskBody, TaskError
+from digend.wire.tensors import Array
+
+
+class Cancelled(Exception):
+    """The lease was revoked; the engine stopped between two forward passes."""
+
+
+class TaskFault(Exception):
+    """A task failed in a way the core knows how to handle; see `TASK_ERRORS`."""
+
+    def __init__(self, reason: str, message: str, *, retry: bool = False) -> None:
+        super().__init__(message)
+        self.error = TaskError(reason=reason, message=message, retry=retry)
+
+
+class Context(Protocol):
+    """Given to an engine with each task; its methods are safe to call from the executor thread and block."""
+
+    def progress(self, done: int, total: int) -> None:
+        """One denoising step or one chunk of pairs is done. Raises `Cancelled` when the lease was revoked."""
+        ...
+
+    def pull(self, ref: BlobRef, names: Collection[str] | None = None) -> Mapping[str, Array]:
+        """Tensors of a blob, checked against their digests. Raises `TaskFault("blob_lost")`."""
+        ...
+
+    def serve(self, tensors: Mapping[str, Array]) -> BlobRef:
+        """Keep tensors until the driver frees them."""
+        ...
+
+    def stage(self, name: str) -> "Timer":
+        """`with context.stage("decode"):` adds to the receipt."""
+        ...
+
+
+class Timer(Protocol):
+    def __enter__(self) -> None: ...
+    def __exit__(self, *exc: object) -> None: ...
+
+
+class Engine(Protocol):
+    """One process's compute. `run` is called for one task after another on one thread."""
+
+    def run(self, task: TaskBody, context: Context) -> ResultBody: ...
+
+    def check_weights(self, weights: WeightsRef, tensors: Mapping[str, Array]) -> int:
+        """Names, shapes and types against the loaded module; returns how many bind. Raises TaskFault("weights").
+
+        Called from another thread while `run` works: it must not touch the module's values.
+        """
+        ...
+
+    def adopt(self, weights: WeightsRef, tensors: Mapping[str, Array]) -> None:
+        """Swap a staged version in (a trainer ignores it). Called between two tasks, on the executor thread."""
+        ...
+
+    def end(self, job: str) -> None:
+        """Unload a job."""
+        ...
+
+    def applied(self, job: str) -> tuple[int, int, tuple[int, ...]]:
+        """Trainer: (version, global_step, micro-batches accumulated since the last commit); others: (version, -1, ())."""
+        ...
+
+
+EngineFactory = Callable[[], Engine]

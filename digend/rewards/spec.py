@@ -1,0 +1,55 @@
+"""The reward's plug-in protocol. A reward module is torch-free at import; `build()` does the heavy imports."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Protocol
+
+from pydantic import BaseModel, ConfigDict
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+
+class NoOptions(BaseModel):
+    """For rewards without options."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Batch:
+    """Samples to score. pixels [B, 3, H, W] (image) or [B, F, 3, H, W] (video), float32 in [0, 1], numpy on the CPU."""
+
+    pixels: NDArray[np.float32]
+    prompts: Sequence[str]
+    metadata: Sequence[Mapping[str, str]]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Scores:
+    """One value a sample, larger is better, plus named parts for the curves (each one value a sample).
+
+    A value of None is a sample that could not be scored; `failures[i]` says why.
+    """
+
+    values: Sequence[float | None]
+    components: Mapping[str, Sequence[float]] = field(default_factory=dict)
+    failures: Mapping[int, str] = field(default_factory=dict)
+
+
+class Reward(Protocol):
+    """Called on one thread. Whatever it raises becomes a failed score with the message, never a number."""
+
+    def score(self, batch: Batch) -> Scores: ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RewardSpec:
+    name: str
+    options: type[BaseModel]
+    builder: str
+    """"module:function" of `build(options: BaseModel, device: str) -> Reward`."""
+    labels: Mapping[str, str] | None = None
