@@ -1,0 +1,1 @@
+"""How the demo's assets are made: the shapes model, its two classifiers, its prompts."""
