@@ -1,0 +1,168 @@
+"""Where the time went: seconds of every worker by stage, summing to wall time x workers.
+
+Owns the accounting and the names of its stages. Knows no clock and no files. Invariant: O(1) memory a
+record; a worker's row covers exactly the job's wall time, and what no record explains is named `other`,
+never spread over the rest.
+
+The window runs from the job's first `preparing` or `running` to its end, or to the newest record while it
+runs. A worker that was lost or not there yet is `absent`. The names: a receipt's own stages (with `assist_`
+before them where the trainer generated), `load`, `evaluate`, `checkpoint`, `dispatch` (what the driver and
+the wire took on top of the receipt), `idle: CAUSE`, `bubble: CAUSE`, `absent`, `other`.
+"""
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+
+from digend.wire.records import IdleRecord, JobState, Record, TaskRecord, WorkerState
+
+OTHER = "other"
+ABSENT = "absent"
+FINAL_STATES = ("completed", "failed", "cancelled")
+
+_WHOLE_TASKS = {
+    "prepare": "load",
+    "evaluate": "evaluate",
+    "evaluate_score": "evaluate",
+    "checkpoint": "checkpoint",
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StageTable:
+    """`seconds[worker][stage]`; each row sums to `wall_s` unless records overlap. Shares are of wall time x
+    workers.
+    """
+
+    seconds: dict[str, dict[str, float]]
+    wall_s: float
+    unaccounted_share: float
+    bubble_share: float
+
+
+def task_stages(record: TaskRecord) -> Iterator[tuple[str, int]]:
+    """(stage, nanoseconds) of one finished task; they sum to its interval on the driver's clock."""
+    interval = max(record.end_ns - record.start_ns, 0)
+    busy = min(record.receipt.total_ns, interval)
+    if record.task in _WHOLE_TASKS:
+        yield _WHOLE_TASKS[record.task], busy
+    else:
+        yield from _receipt_stages(record, busy)
+    yield "dispatch", interval - busy
+
+
+def _receipt_stages(record: TaskRecord, busy: int) -> Iterator[tuple[str, int]]:
+    prefix = "assist_" if record.task == "assist" else ""
+    left = busy
+    for stage, duration in record.receipt.stages:
+        counted = min(duration, left)
+        left -= counted
+        yield prefix + stage, counted
+    yield OTHER, left
+
+
+def idle_stage(record: IdleRecord) -> str:
+    return f"{'bubble' if record.bubble else 'idle'}: {record.cause}"
+
+
+class StageLedger:
+    """Adds up one job's records, in order."""
+
+    def __init__(self) -> None:
+        self._rows: dict[str, dict[str, int]] = {}
+        self._absent_since: dict[str, int | None] = {}
+        self._start_ns: int | None = None
+        self._end_ns: int | None = None
+        self._last_ns = 0
+
+    def add(self, record: Record) -> None:
+        body = record.body
+        if self._end_ns is None:
+            self._last_ns = max(self._last_ns, record.at_ns)
+        if isinstance(body, JobState):
+            self._add_state(record.at_ns, body.state)
+        elif isinstance(body, WorkerState):
+            self._add_presence(record.at_ns, body)
+        elif isinstance(body, IdleRecord):
+            self._count(
+                body.worker, body.start_ns, body.end_ns, ((idle_stage(body), body.end_ns - body.start_ns),)
+            )
+        elif isinstance(body, TaskRecord):
+            self._count(body.worker, body.start_ns, body.end_ns, task_stages(body))
+
+    def table(self) -> StageTable:
+        """What the records so far say; before the job started an empty table."""
+        start = self._start_ns
+        if start is None:
+            return StageTable(seconds={}, wall_s=0.0, unaccounted_share=0.0, bubble_share=0.0)
+        wall = max((self._end_ns or self._last_ns) - start, 0)
+        rows = {worker: self._full_row(worker, start + wall) for worker in sorted(self._rows)}
+        wrong = 0
+        for row in rows.values():
+            left = wall - sum(row.values())
+            wrong += abs(left + row.get(OTHER, 0))
+            row[OTHER] = row.get(OTHER, 0) + max(left, 0)
+        total = wall * len(rows)
+        bubbles = sum(
+            duration for row in rows.values() for name, duration in row.items() if name.startswith("bubble")
+        )
+        return StageTable(
+            seconds={worker: _in_seconds(row) for worker, row in rows.items()},
+            wall_s=wall / 1e9,
+            unaccounted_share=wrong / total if total else 0.0,
+            bubble_share=bubbles / total if total else 0.0,
+        )
+
+    def _add_state(self, at_ns: int, state: str) -> None:
+        if self._start_ns is None and state in ("preparing", "running"):
+            self._start_ns = at_ns
+        if self._end_ns is None and state in FINAL_STATES:
+            self._end_ns = at_ns
+
+    def _add_presence(self, at_ns: int, body: WorkerState) -> None:
+        if body.role == "recorder":
+            return
+        known = body.worker in self._rows
+        row = self._rows.setdefault(body.worker, {})
+        since = self._absent_since.get(body.worker, None if known else self._start_ns)
+        if body.state in ("lost", "left"):
+            self._absent_since[body.worker] = at_ns if since is None or not known else since
+        elif body.state in ("joined", "healed") and since is not None:
+            row[ABSENT] = row.get(ABSENT, 0) + self._clipped(since, at_ns)
+            self._absent_since[body.worker] = None
+
+    def _count(self, worker: str, start_ns: int, end_ns: int, parts: Iterable[tuple[str, int]]) -> None:
+        row = self._rows.setdefault(worker, {})
+        inside = self._clipped(start_ns, end_ns)
+        if inside <= 0:
+            return
+        if self._end_ns is None:
+            self._last_ns = max(self._last_ns, end_ns)
+        share = inside / (end_ns - start_ns)
+        for stage, duration in parts:
+            if duration > 0:
+                row[stage] = row.get(stage, 0) + round(duration * share)
+
+    def _clipped(self, start_ns: int, end_ns: int) -> int:
+        if self._start_ns is None:
+            return 0
+        end = end_ns if self._end_ns is None else min(end_ns, self._end_ns)
+        return max(end - max(start_ns, self._start_ns), 0)
+
+    def _full_row(self, worker: str, end_ns: int) -> dict[str, int]:
+        row = dict(self._rows[worker])
+        since = self._absent_since.get(worker)
+        if since is not None:
+            row[ABSENT] = row.get(ABSENT, 0) + self._clipped(since, end_ns)
+        return row
+
+
+def stage_table(records: Iterable[Record]) -> StageTable:
+    """The table of a finished stream of records of one job."""
+    ledger = StageLedger()
+    for record in records:
+        ledger.add(record)
+    return ledger.table()
+
+
+def _in_seconds(row: dict[str, int]) -> dict[str, float]:
+    return {stage: row[stage] / 1e9 for stage in sorted(row) if row[stage] > 0}

@@ -1,0 +1,149 @@
+"""What every worker did when: spans for the report's timeline, bounded in number.
+
+Owns the cut of records into spans. Knows no pixels and no files. Invariant: at most `limit` spans are kept,
+the newest; how many were dropped is counted, so that the report can say from when on it shows the run.
+
+The stages inside one task are drawn in the receipt's order with the dispatch time split before and after:
+the receipt has durations, not instants.
+"""
+
+from collections import deque
+from dataclasses import dataclass
+
+from digend.telemetry.stages import OTHER, idle_stage, task_stages
+from digend.wire.records import (
+    EvaluationRecord,
+    IdleRecord,
+    JobState,
+    Record,
+    RestartRecord,
+    StepRecord,
+    TaskRecord,
+)
+
+_STAGE_KINDS = {
+    "encode": "encode",
+    "decode": "decode",
+    "score": "score",
+    "update": "update",
+    "optimizer": "optimizer",
+    "publish": "publish",
+    "stage": "stage",
+    "swap": "stage",
+    "checkpoint": "checkpoint",
+    "load": "load",
+    "fetch": "fetch",
+    "generate": "generate",
+    "evaluate": "evaluate",
+}
+KINDS = (*sorted(set(_STAGE_KINDS.values())), "assist", "idle", "bubble", OTHER)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Span:
+    """`worker` was at `kind` (one of `KINDS`) from `start_ns` to `end_ns` of the driver's clock; `title` in
+    words.
+    """
+
+    worker: str
+    start_ns: int
+    end_ns: int
+    kind: str
+    title: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Mark:
+    """An instant worth a line across all workers: step, evaluation, restart, state."""
+
+    at_ns: int
+    kind: str
+    title: str
+
+
+class Timeline:
+    """Collects one job's spans and marks, in order of its records."""
+
+    def __init__(self, limit: int = 5000) -> None:
+        self._spans: deque[Span] = deque(maxlen=limit)
+        self._marks: deque[Mark] = deque(maxlen=limit)
+        self.num_spans = 0
+
+    @property
+    def spans(self) -> tuple[Span, ...]:
+        return tuple(self._spans)
+
+    @property
+    def marks(self) -> tuple[Mark, ...]:
+        return tuple(self._marks)
+
+    @property
+    def num_dropped(self) -> int:
+        return self.num_spans - len(self._spans)
+
+    def add(self, record: Record) -> None:
+        body = record.body
+        if isinstance(body, TaskRecord):
+            self._extend(task_spans(body))
+        elif isinstance(body, IdleRecord):
+            kind = "bubble" if body.bubble else "idle"
+            span = Span(
+                worker=body.worker,
+                start_ns=body.start_ns,
+                end_ns=body.end_ns,
+                kind=kind,
+                title=idle_stage(body),
+            )
+            self._extend([span])
+        else:
+            mark = mark_of(record)
+            if mark is not None:
+                self._marks.append(mark)
+
+    def _extend(self, spans: list[Span]) -> None:
+        self._spans.extend(spans)
+        self.num_spans += len(spans)
+
+
+def task_spans(record: TaskRecord) -> list[Span]:
+    """A finished task cut into its stages; the time the receipt does not explain is left out."""
+    stages = [(stage, duration) for stage, duration in task_stages(record) if duration > 0]
+    dispatch = sum(duration for stage, duration in stages if stage == "dispatch")
+    at = record.start_ns + dispatch // 2
+    what = _describe(record)
+    spans = []
+    for stage, duration in stages:
+        if stage == "dispatch":
+            continue
+        kind = "assist" if stage.startswith("assist_") else _STAGE_KINDS.get(stage, OTHER)
+        title = f"{stage.replace('assist_', 'assist, ')} · {what}"
+        spans.append(Span(worker=record.worker, start_ns=at, end_ns=at + duration, kind=kind, title=title))
+        at += duration
+    return spans
+
+
+def mark_of(record: Record) -> Mark | None:
+    """The line a record draws across the timeline, if any."""
+    body = record.body
+    if isinstance(body, StepRecord):
+        return Mark(at_ns=record.at_ns, kind="step", title=f"global step {body.global_step} closed")
+    if isinstance(body, EvaluationRecord):
+        return Mark(at_ns=record.at_ns, kind="evaluation", title=f"evaluation {body.label}")
+    if isinstance(body, RestartRecord):
+        return Mark(at_ns=record.at_ns, kind="restart", title=f"restart {body.incarnation}: {body.reason}")
+    if isinstance(body, JobState):
+        return Mark(at_ns=record.at_ns, kind="state", title=body.state)
+    return None
+
+
+def _describe(record: TaskRecord) -> str:
+    parts = [record.task]
+    if record.global_step >= 0:
+        parts.append(f"global step {record.global_step}")
+    if record.micro_batch >= 0:
+        parts.append(f"micro-batch {record.micro_batch}")
+    if record.version >= 0:
+        parts.append(f"policy version {record.version}")
+    if record.num_samples > 0:
+        parts.append(f"{record.num_samples} samples")
+    return ", ".join(parts)
