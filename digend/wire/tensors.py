@@ -1,8 +1,8 @@
 """Tensors as they travel: dtype name, shape and bytes, with a manifest of digests for each bundle.
 
-Owns the closed list of dtypes and the manifest's canonical bytes. Must not know torch or sockets; numpy is imported
-where it is used only. Invariant: an `Array` whose size does not match its shape cannot exist, and a size is checked
-before memory is taken for it.
+Owns the closed list of dtypes and the manifest's canonical bytes. Must not know torch or sockets; numpy is
+imported where it is used only. Invariant: an `Array` whose size does not match its shape cannot exist, and a size
+is checked before memory is taken for it.
 """
 
 from __future__ import annotations
@@ -44,9 +44,9 @@ class BadTensor(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class Array:
-    """A tensor without torch. `data` is C-contiguous, little-endian: bytes, or a one-dimensional memoryview of bytes.
+    """A tensor without torch. `data` is C-contiguous and little-endian: bytes, or a 1-d memoryview of bytes.
 
-    The bytes are not copied: whoever made them leaves them alone while the array is served. Raises BadTensor.
+    They are not copied: whoever made them leaves them alone while the array is served. Raises BadTensor.
     """
 
     dtype: str
@@ -123,7 +123,7 @@ def digest_of(manifest: Manifest) -> str:
 
 
 def from_numpy(values: NDArray[Any]) -> Array:
-    """Strided or big-endian values are copied, others shared. Raises BadTensor for a dtype that does not travel."""
+    """Strided or big-endian values are copied, others shared. Raises BadTensor for other dtypes."""
     if values.dtype.name not in DTYPES:
         raise BadTensor(f"numpy dtype {values.dtype.name!r} does not travel; one of {', '.join(DTYPES)}")
     little = values.astype(values.dtype.newbyteorder("<"), order="C", copy=False)
@@ -131,7 +131,7 @@ def from_numpy(values: NDArray[Any]) -> Array:
 
 
 def to_numpy(array: Array) -> NDArray[Any]:
-    """Shares the array's memory (read-only where that is). Raises BadTensor for bfloat16, which numpy does not have."""
+    """Shares the array's memory (read-only where that is). Raises BadTensor for bfloat16, unknown to numpy."""
     import numpy as np
 
     if array.dtype == "bfloat16":
@@ -158,8 +158,9 @@ def _view(array: Array, dtype: np.dtype[Any]) -> NDArray[Any]:
 
 def _spec(row: object) -> TensorSpec:
     match row:
-        case [str(name), str(dtype), [*shape], int(num_bytes), str(digest)]:
-            spec = TensorSpec(name=name, dtype=dtype, shape=tuple(shape), num_bytes=num_bytes, digest=digest)
+        case [str(name), str(dtype), list() as sizes, int(num_bytes), str(digest)]:
+            shape: tuple[int, ...] = tuple(sizes)
+            spec = TensorSpec(name=name, dtype=dtype, shape=shape, num_bytes=num_bytes, digest=digest)
         case _:
             raise BadTensor("a manifest's row is [name, dtype, shape, bytes, digest]")
     if num_bytes_of(spec.dtype, spec.shape) != spec.num_bytes:
