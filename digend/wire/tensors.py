@@ -1,8 +1,8 @@
 """Tensors as they travel: dtype name, shape and bytes, with a manifest of digests for each bundle.
 
 Owns the closed list of dtypes and the manifest's canonical bytes. Must not know torch or sockets; numpy is
-imported where it is used only. Invariant: an `Array` whose size does not match its shape cannot exist, and a size
-is checked before memory is taken for it.
+imported where it is used only. Invariant: an `Array` whose size does not match its shape cannot exist, and a
+size is checked before memory is taken for it.
 """
 
 from __future__ import annotations
@@ -131,7 +131,7 @@ def from_numpy(values: NDArray[Any]) -> Array:
 
 
 def to_numpy(array: Array) -> NDArray[Any]:
-    """Shares the array's memory (read-only where that is). Raises BadTensor for bfloat16, unknown to numpy."""
+    """Shares the array's memory (read-only where that is). Raises BadTensor for bfloat16."""
     import numpy as np
 
     if array.dtype == "bfloat16":

@@ -1,0 +1,99 @@
+"""Messages to bytes and back: msgpack of `[PROTOCOL, type name, fields]`.
+
+Must not know sockets. Invariant: bytes from a peer are looked at in the order size, protocol version, name,
+fields; whatever is wrong with them is a `ProtocolError`, never another exception. Equal messages give equal bytes.
+"""
+
+from collections.abc import Collection
+from typing import Any, NoReturn
+
+import msgpack
+from pydantic import ValidationError
+
+from digend.wire.errors import Malformed, NotAllowed, TooLarge, WrongProtocol
+from digend.wire.messages import MAX_MESSAGE_BYTES, PROTOCOL
+from digend.wire.plain import plain
+from digend.wire.registry import check_of, is_registered, named
+
+MAX_ITEMS = 32 * 1024
+"""Longest list or map in a limited message: memory is taken for the length that a header claims."""
+
+
+def encode(message: object) -> bytes:
+    """Raises TypeError for a type that is not registered, OverflowError for an int past 64 bits.
+
+    Sizes are the sender's business: see `fits`.
+    """
+    if not is_registered(type(message)):
+        raise TypeError(f"{type(message).__name__} is not registered to travel")
+    packed: bytes = msgpack.packb([PROTOCOL, type(message).__name__, message], default=plain)
+    return packed
+
+
+def fits(data: bytes) -> bool:
+    """Whether a peer will take an encoded message."""
+    return len(data) <= MAX_MESSAGE_BYTES
+
+
+def decode(
+    data: bytes | memoryview, allowed: Collection[type], *, limit: int | None = MAX_MESSAGE_BYTES
+) -> Any:
+    """One of `allowed`, checked. Raises ProtocolError. `limit` in bytes; None only for bytes of our own."""
+    if limit is not None and len(data) > limit:
+        raise TooLarge(len(data), limit)
+    unpacker = _unpacker(data, limit)
+    try:
+        cls = _head(unpacker, allowed)
+        body = unpacker.unpack()
+        if unpacker.tell() != len(data):
+            raise Malformed("bytes after its end")
+        return check_of(cls).validate_python(body)
+    except ValidationError as error:
+        raise Malformed(_first(error, cls)) from None
+    except (ValueError, msgpack.UnpackException) as error:
+        raise Malformed(str(error) or type(error).__name__) from None
+
+
+def _unpacker(data: bytes | memoryview, limit: int | None) -> msgpack.Unpacker:
+    size = max(len(data), 1)
+    items = size if limit is None else min(size, MAX_ITEMS)
+    unpacker = msgpack.Unpacker(
+        max_buffer_size=size,
+        max_str_len=size,
+        max_bin_len=size,
+        max_array_len=items,
+        max_map_len=items,
+        max_ext_len=0,
+        ext_hook=_no_extension,
+        strict_map_key=True,
+    )
+    unpacker.feed(data)
+    return unpacker
+
+
+def _head(unpacker: msgpack.Unpacker, allowed: Collection[type]) -> type:
+    """Reads version and name; leaves the fields unread."""
+    if unpacker.read_array_header() != 3:
+        raise Malformed("not [protocol, name, fields]")
+    theirs = unpacker.unpack()
+    if type(theirs) is not int:
+        raise Malformed("the protocol version is no integer")
+    if theirs != PROTOCOL:
+        raise WrongProtocol(theirs, PROTOCOL)
+    name = unpacker.unpack()
+    if not isinstance(name, str):
+        raise Malformed("the type name is no text")
+    cls = named(name)
+    if cls is None or cls not in allowed:
+        raise NotAllowed(name[:64])
+    return cls
+
+
+def _first(error: ValidationError, cls: type) -> str:
+    details = error.errors(include_url=False, include_context=False, include_input=False)[0]
+    where = ".".join(str(part)[:64] for part in (cls.__name__, *details["loc"]))
+    return f"{where}: {details['msg']}"
+
+
+def _no_extension(code: int, data: bytes) -> NoReturn:
+    raise ValueError(f"msgpack extension {code} is not used here")

@@ -1,0 +1,41 @@
+"""What can be wrong with bytes from a peer. Raised when a message is decoded, never later."""
+
+
+class ProtocolError(Exception):
+    """The peer's fault: what it sent is not a message that may be sent here."""
+
+
+class WrongProtocol(ProtocolError):
+    """The peer speaks another version; nothing but the version was looked at."""
+
+    def __init__(self, theirs: int, ours: int) -> None:
+        super().__init__(
+            f"the peer speaks protocol {theirs}, this is protocol {ours}: install the same digend on both"
+        )
+        self.theirs = theirs
+        self.ours = ours
+
+
+class Malformed(ProtocolError):
+    """Not a message, or a message with a field missing, unknown or of a wrong type."""
+
+    def __init__(self, reason: str) -> None:
+        super().__init__(f"malformed message: {reason}")
+        self.reason = reason
+
+
+class NotAllowed(ProtocolError):
+    """No such message, or one that this peer may not send; its fields were not looked at."""
+
+    def __init__(self, name: str) -> None:
+        super().__init__(f"a {name} message is not accepted here")
+        self.name = name
+
+
+class TooLarge(ProtocolError):
+    """More bytes than the limit; nothing was decoded."""
+
+    def __init__(self, num_bytes: int, limit: int) -> None:
+        super().__init__(f"a message of {num_bytes} bytes is over the limit of {limit}")
+        self.num_bytes = num_bytes
+        self.limit = limit

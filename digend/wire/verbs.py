@@ -1,0 +1,64 @@
+"""Who may send what. A socket decodes only the messages that its peers may send (docs/protocol.md)."""
+
+from digend.wire import messages as m
+
+FROM_WORKER: frozenset[type] = frozenset(
+    {
+        m.Hello,
+        m.Heartbeat,
+        m.TaskDone,
+        m.TaskFailed,
+        m.Staged,
+        m.StageFailed,
+        m.RecordsWritten,
+        m.Goodbye,
+    }
+)
+TO_WORKER: frozenset[type] = frozenset(
+    {
+        m.Welcome,
+        m.Refused,
+        m.HeartbeatAck,
+        m.Assign,
+        m.Revoke,
+        m.ResultAck,
+        m.Stage,
+        m.Retire,
+        m.FreeBlobs,
+        m.EndJob,
+        m.Records,
+    }
+)
+FROM_CLIENT: frozenset[type] = frozenset(
+    {
+        m.ClientHello,
+        m.Upload,
+        m.Submit,
+        m.ListJobs,
+        m.GetStatus,
+        m.GetQueue,
+        m.ListNodes,
+        m.ShowJob,
+        m.Cancel,
+        m.GetRecords,
+    }
+)
+TO_CLIENT: frozenset[type] = frozenset(
+    {
+        m.VersionReply,
+        m.Uploaded,
+        m.Submitted,
+        m.JobList,
+        m.StatusReply,
+        m.QueueReply,
+        m.NodeList,
+        m.JobReply,
+        m.Cancelled,
+        m.RecordList,
+        m.ErrorReply,
+        m.Refused,
+    }
+)
+TO_DRIVER = FROM_WORKER | FROM_CLIENT
+TO_OWNER: frozenset[type] = frozenset({m.Pull})
+FROM_OWNER: frozenset[type] = frozenset({m.Pulled, m.PullRefused})
