@@ -1,26 +1,25 @@
 """The job file: what `digenctl submit` takes. Torch-free; docs/job-file.md is generated from these models.
 
-Options of a model family, an algorithm or a reward are validated by the plug-in's own model (`digend.plugins`).
+Options of a model family, an algorithm or a reward are validated by the plug-in's own model
+(`digend.job_check`); what two keys must agree on is in `digend.config.agreement`.
 """
 
 from typing import Annotated, Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
+
+from digend.config.section import Section as Section
 
 Options = dict[str, bool | int | float | str | list[int] | list[float] | list[str]]
-
-
-class Section(BaseModel):
-    """Unknown keys are errors; values are fixed once read."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
+Word = Annotated[str, Field(min_length=1)]
+Beta = Annotated[float, Field(ge=0, lt=1)]
 
 
 class ModelConfig(Section):
     """The pipeline that is post-trained."""
 
-    family: str = Field(description="Model family, a plug-in name such as flux.")
-    path: str = Field(description="Folder in diffusers format; relative to the job file.")
+    family: Word = Field(description="Model family, a plug-in name such as flux.")
+    path: Word = Field(description="Folder in diffusers format; relative to the job file.")
     dtype: Literal["float32", "bfloat16", "float16", "float64"] = Field(
         "float32", description="Type of the frozen weights and of the forward pass."
     )
@@ -34,9 +33,16 @@ class SamplingConfig(Section):
     width: Annotated[int, Field(gt=0, description="Pixels.")]
     num_frames: Annotated[int, Field(ge=1, description="Frames; 1 for images.")] = 1
     num_timesteps: Annotated[int, Field(ge=1, description="Denoising steps T.")] = 10
-    sigma_schedule: str = Field("family", description="family (the pipeline's own), linear, dance:SHIFT, sd3_double_shift, sd3_single_shift.")
-    guidance_scale: Annotated[float, Field(ge=0, description="Guidance, as the pipeline's argument of that name.")] = 1.0
-    kernel: Literal["flow_sde", "cps", "dance_sde"] = Field("flow_sde", description="Transition kernel inside the SDE window.")
+    sigma_schedule: Word = Field(
+        "family",
+        description="family (the pipeline's own), linear, dance:SHIFT, sd3_double_shift, sd3_single_shift.",
+    )
+    guidance_scale: Annotated[
+        float, Field(ge=0, description="Guidance, as the pipeline's argument of that name.")
+    ] = 1.0
+    kernel: Literal["flow_sde", "cps", "dance_sde"] = Field(
+        "flow_sde", description="Transition kernel inside the SDE window."
+    )
     noise_level: Annotated[float, Field(gt=0, description="Noise level inside the SDE window.")] = 0.7
     rollout_batch: Annotated[int, Field(ge=1, description="Samples a forward pass of the rollout.")] = 16
 
@@ -44,95 +50,154 @@ class SamplingConfig(Section):
 class AlgorithmConfig(Section):
     """The reinforcement-learning algorithm."""
 
-    name: str = Field("flow_grpo", description="Algorithm, a plug-in name.")
+    name: Word = Field("flow_grpo", description="Algorithm, a plug-in name.")
     options: Options = Field(default_factory=dict, description="Options of the algorithm.")
 
 
 class DataConfig(Section):
     """Prompts."""
 
-    prompts: str = Field(description="Text file, UTF-8, one prompt a line; relative to the job file.")
-    prompts_per_rollout: Annotated[int, Field(ge=1, description="P: groups a rollout.")]
-    samples_per_prompt: Annotated[int, Field(ge=2, description="K: samples a group; a group of one has no advantage.")]
+    prompts: Word = Field(
+        description="Text file, UTF-8, one prompt a line (without blank lines and those that begin with #); "
+        "relative to the job file."
+    )
+    prompts_per_rollout: Annotated[
+        int, Field(ge=1, description="P: groups a rollout, each of another prompt.")
+    ]
+    samples_per_prompt: Annotated[
+        int, Field(ge=2, description="K: samples a group; a group of one has no advantage.")
+    ]
 
 
 class TrainingConfig(Section):
     """The trainer."""
 
     global_steps: Annotated[int, Field(ge=1, description="Optimizer steps of the job.")]
-    learning_rate: Annotated[float, Field(gt=0)] = 3e-4
+    learning_rate: Annotated[float, Field(gt=0, description="Of AdamW; constant.")] = 3e-4
     trainable: Literal["full", "lora"] = Field("full", description="Full fine-tuning, or a LoRA adapter.")
-    lora_rank: Annotated[int, Field(ge=1)] = 32
-    lora_alpha: Annotated[float, Field(gt=0)] = 64.0
-    lora_targets: list[str] = Field(default_factory=list, description="Module names; empty = the family's.")
-    betas: tuple[float, float] = (0.9, 0.999)
-    weight_decay: Annotated[float, Field(ge=0)] = 1e-4
-    epsilon: Annotated[float, Field(gt=0)] = 1e-8
-    max_grad_norm: Annotated[float, Field(gt=0)] = 1.0
+    lora_rank: Annotated[int, Field(ge=1, description="Rank of the adapter.")] = 32
+    lora_alpha: Annotated[float, Field(gt=0, description="Scale of the adapter: alpha / rank.")] = 64.0
+    lora_targets: list[Word] = Field(default_factory=list, description="Module names; empty = the family's.")
+    betas: tuple[Beta, Beta] = Field((0.9, 0.999), description="Of AdamW.")
+    weight_decay: Annotated[float, Field(ge=0, description="Of AdamW.")] = 1e-4
+    epsilon: Annotated[float, Field(gt=0, description="Of AdamW.")] = 1e-8
+    max_grad_norm: Annotated[float, Field(gt=0, description="The gradient is scaled down to this norm.")] = (
+        1.0
+    )
     update_batch: Annotated[int, Field(ge=1, description="Samples a forward pass of the update.")] = 16
     timestep_width: Annotated[
-        int, Field(ge=0, description="TSP: timesteps of a sample batched in one forward pass; 1 = one after another, 0 = all.")
+        int,
+        Field(
+            ge=0,
+            description="TSP: timesteps of a sample batched in one forward pass; "
+            "1 = one after another, 0 = all.",
+        ),
     ] = 1
-    updates_per_rollout: Annotated[int, Field(ge=1, description="Optimizer steps one rollout feeds.")] = 1
-    max_skipped_steps: Annotated[int, Field(ge=1, description="Consecutive skipped steps after which the job fails.")] = 3
-    gradient_checkpointing: bool = False
-    deterministic: bool = Field(False, description="Same seed, same weights, bit for bit (docs/job-file.md says at what price).")
+    updates_per_rollout: Annotated[
+        int,
+        Field(ge=1, description="Optimizer steps one rollout feeds; divides its number of micro-batches."),
+    ] = 1
+    max_skipped_steps: Annotated[
+        int, Field(ge=1, description="Consecutive skipped steps after which the job fails.")
+    ] = 3
+    gradient_checkpointing: bool = Field(False, description="Less memory for more time in the update.")
+    deterministic: bool = Field(
+        False, description="Same seed, same weights, bit for bit (see above for the price)."
+    )
 
 
 class RewardConfig(Section):
     """One reward. A job may have several: the reward of a sample is their weighted sum."""
 
-    name: str = Field(description="Reward, a plug-in name, or file.py:function in a folder that the node file allows.")
-    weight: float = 1.0
-    options: Options = Field(default_factory=dict)
+    name: Word = Field(
+        description="Reward, a plug-in name, or file.py:function in a folder that the node file allows."
+    )
+    weight: float = Field(1.0, description="Factor in the sum.")
+    options: Options = Field(default_factory=dict, description="Options of the reward.")
 
 
 class MetricConfig(Section):
     """A scorer that evaluation reports and training never sees."""
 
-    name: str
-    options: Options = Field(default_factory=dict)
+    name: Word = Field(description="Reward, as in rewards.")
+    options: Options = Field(default_factory=dict, description="Options of the reward.")
 
 
 class EvalConfig(Section):
     """Fixed-seed evaluation, before and after, and every few global steps."""
 
-    enabled: bool = True
-    prompts: str | None = Field(None, description="Text file; the training prompts where it is missing.")
+    enabled: bool = Field(True, description="Whether to evaluate at all.")
+    prompts: Word | None = Field(
+        None, description="Text file, relative to the job file; the training prompts where it is missing."
+    )
     samples: Annotated[int, Field(ge=1, description="Samples a prompt, before and after.")] = 4
     during_samples: Annotated[int, Field(ge=1, description="Samples a prompt, in between.")] = 4
-    every: Annotated[int, Field(ge=0, description="Global steps between evaluations; 0 = only before and after.")] = 0
-    num_timesteps: Annotated[int | None, Field(ge=1, description="Denoising steps; those of sampling where missing.")] = None
-    seed: int = 99
-    metrics: list[MetricConfig] = Field(default_factory=list)
+    every: Annotated[
+        int, Field(ge=0, description="Global steps between evaluations; 0 = only before and after.")
+    ] = 0
+    num_timesteps: Annotated[
+        int | None, Field(ge=1, description="Denoising steps; those of sampling where missing.")
+    ] = None
+    seed: int = Field(99, description="Of the noise; not that of the job.")
+    metrics: list[MetricConfig] = Field(
+        default_factory=list, description="Scorers that evaluation reports and training never sees."
+    )
 
 
 class ScheduleConfig(Section):
     """Where and in which pieces work is done."""
 
-    generators: list[str] | None = Field(
-        None, description="Generators that may work for the job; all where missing, [] = colocated on the trainer."
+    generators: list[Word] | None = Field(
+        None,
+        description="Generators that may work for the job, as named by `digenctl nodes`; all where missing, "
+        "[] = colocated on the trainer.",
     )
-    partition: Literal["gap", "batch", "naive"] = Field("gap", description="How a rollout is cut (docs/architecture.md).")
+    partition: Literal["gap", "batch", "naive"] = Field(
+        "gap", description="How a rollout is cut (docs/architecture.md)."
+    )
     micro_batch_groups: Annotated[int, Field(ge=1, description="m: whole groups a micro-batch.")] = 1
-    strategy: Annotated[str, Field(pattern=r"^(never|always|static:\d+)$", description="Trainer-assisted generation: never, always, static:N.")] = "never"
-    scoring: Literal["colocated", "dedicated"] = Field("colocated", description="Generators score, or reward processes do.")
-    lease_s: Annotated[float, Field(gt=0, description="A task without progress for this long is given to another worker.")] = 60.0
-    task_retries: Annotated[int, Field(ge=0)] = 3
-    reward_retries: Annotated[int, Field(ge=0, description="Tries of a failed score before the sample is masked.")] = 1
-    quorum: Annotated[float, Field(gt=0, le=1, description="Share of a group that must be scored, else it is dropped.")] = 0.5
+    strategy: Annotated[
+        str,
+        Field(
+            pattern=r"^(never|always|static:\d+)$",
+            description="Trainer-assisted generation: never, always or static:N.",
+        ),
+    ] = "never"
+    scoring: Literal["colocated", "dedicated"] = Field(
+        "colocated", description="Generators score, or reward processes do."
+    )
+    lease_s: Annotated[
+        float, Field(gt=0, description="A task without progress for this long is given to another worker.")
+    ] = 60.0
+    task_retries: Annotated[
+        int, Field(ge=0, description="How often a failed task is tried again before the job fails.")
+    ] = 3
+    reward_retries: Annotated[
+        int, Field(ge=0, description="How often a failed score is tried again before the sample is masked.")
+    ] = 1
+    quorum: Annotated[
+        float, Field(gt=0, le=1, description="Share of a group that must be scored, else it is dropped.")
+    ] = 0.5
 
 
 class CheckpointConfig(Section):
+    """What a job that lost its trainer goes on from."""
+
     every: Annotated[int, Field(ge=0, description="Global steps between checkpoints; 0 = only the last.")] = 5
-    keep: Annotated[int, Field(ge=1)] = 3
+    keep: Annotated[int, Field(ge=1, description="How many checkpoints stay on disk.")] = 3
 
 
 class JobConfig(Section):
     """A job: one model, one algorithm, its rewards."""
 
-    name: Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,62}$")]
-    seed: int = 0
+    name: Annotated[
+        str,
+        Field(
+            pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,62}$",
+            description="Letters, digits, dot, underscore and dash; at most 63 characters.",
+        ),
+    ]
+    seed: int = Field(0, description="Of prompts, noise and windows. Another seed is another run.")
     model: ModelConfig
     sampling: SamplingConfig
     algorithm: AlgorithmConfig = Field(default_factory=lambda: AlgorithmConfig.model_validate({}))

@@ -1,0 +1,108 @@
+"""What several keys of a job, or of a node, must agree on. Pure; needs no plug-in and no torch.
+
+Each check is one line of a table: the key to blame and, where it is violated, what was expected.
+"""
+
+from collections.abc import Iterator, Sequence
+from ipaddress import ip_address
+from urllib.parse import urlsplit
+
+from digend.config.job import JobConfig
+from digend.config.node import NodeConfig
+from digend.rl.sigmas import SCHEDULES
+
+Complaint = tuple[str, str]
+"""Dotted key, what was expected of it."""
+
+MAX_IPC_BYTES = 107
+"""Longest path of a Unix socket on Linux: sun_path has 108 bytes, the last is 0."""
+
+
+def num_micro_batches(config: JobConfig) -> int:
+    """B, the micro-batches of a rollout (docs/architecture.md)."""
+    if config.schedule.partition == "naive":
+        return config.training.updates_per_rollout
+    return -(-config.data.prompts_per_rollout // config.schedule.micro_batch_groups)
+
+
+def job_complaints(config: JobConfig) -> Iterator[Complaint]:
+    """What does not fit together within the job file itself."""
+    updates, micro_batches = config.training.updates_per_rollout, num_micro_batches(config)
+    if micro_batches % updates:
+        yield (
+            "training.updates_per_rollout",
+            f"must divide the {micro_batches} micro-batches of a rollout "
+            "(data.prompts_per_rollout / schedule.micro_batch_groups)",
+        )
+    if not any(reward.weight for reward in config.rewards):
+        yield "rewards", "every weight is 0: there would be nothing to learn from"
+    yield from _twice("rewards", [reward.name for reward in config.rewards])
+    yield from _twice("eval.metrics", [metric.name for metric in config.eval.metrics])
+    yield from _sigma_schedule(config.sampling.sigma_schedule)
+
+
+def _twice(key: str, names: Sequence[str]) -> Iterator[Complaint]:
+    for index, name in enumerate(names):
+        if name in names[:index]:
+            yield f"{key}[{index}].name", "listed twice; curves are named after it"
+
+
+def _sigma_schedule(text: str) -> Iterator[Complaint]:
+    name, colon, shift = text.partition(":")
+    known = ("family", *(each for each in SCHEDULES if each not in ("flux", "explicit")))
+    if name not in known:
+        yield "sampling.sigma_schedule", f"expected one of {', '.join(known)}; dance:SHIFT has a number"
+    elif colon and not _positive(shift):
+        yield "sampling.sigma_schedule", f"expected a shift > 0 after the colon, such as {name}:3.0"
+
+
+def _positive(text: str) -> bool:
+    try:
+        return 0 < float(text) < float("inf")
+    except ValueError:
+        return False
+
+
+def prompt_complaints(config: JobConfig, num_prompts: int) -> Iterator[Complaint]:
+    """What the number of prompts must be."""
+    wanted = config.data.prompts_per_rollout
+    if num_prompts < wanted:
+        yield (
+            "data.prompts_per_rollout",
+            f"a rollout has distinct prompts, and the prompts file has only {num_prompts}",
+        )
+
+
+def node_complaints(config: NodeConfig) -> Iterator[Complaint]:
+    """What does not fit together within the node file itself; `address` is already resolved."""
+    timing = config.timing
+    if not timing.heartbeat_s < timing.torpid_s:
+        yield "timing.torpid_s", f"must be more than timing.heartbeat_s ({timing.heartbeat_s:g})"
+    if not timing.torpid_s < timing.lost_s:
+        yield "timing.lost_s", f"must be more than timing.torpid_s ({timing.torpid_s:g})"
+    for role, section in (("generator", config.generator), ("reward", config.reward)):
+        if section is not None and 0 < len(section.devices) < section.slots:
+            yield f"{role}.devices", f"expected one for each of the {section.slots} slots, or none at all"
+    yield from address_complaints("address", config.address)
+    if config.data != "ipc":
+        yield from address_complaints("data", config.data)
+
+
+def address_complaints(key: str, address: str) -> Iterator[Complaint]:
+    """What an address must be: a short ipc path, or TCP on this machine (traffic is not authenticated)."""
+    scheme, _, rest = address.partition("://")
+    if scheme == "ipc" and len(rest.encode()) > MAX_IPC_BYTES:
+        yield key, f"an ipc path has at most {MAX_IPC_BYTES} bytes, this one has {len(rest.encode())}"
+    elif scheme == "tcp" and not _loopback(address):
+        yield (
+            key,
+            "expected 127.0.0.1 or localhost: traffic is not authenticated, so it stays on this machine",
+        )
+
+
+def _loopback(address: str) -> bool:
+    host = urlsplit(address).hostname or ""
+    try:
+        return host == "localhost" or ip_address(host).is_loopback
+    except ValueError:
+        return False

@@ -1,0 +1,138 @@
+"""Validation of a table by its model, and pydantic's errors as problems that a person can mend.
+
+Values are checked strictly (a quoted number is an error, an integer where a number is expected is not).
+Knows no particular model.
+"""
+
+import datetime
+import json
+from collections.abc import Mapping, Sequence
+from typing import Any, TypeVar
+
+from pydantic import BaseModel, ValidationError
+
+from digend.config.emit import toml_value
+from digend.config.errors import Problem, nearest
+from digend.config.keys import Key, keys_of
+from digend.config.source import Source
+
+Model = TypeVar("Model", bound=BaseModel)
+Loc = Sequence[str | int]
+
+
+def validated(
+    model: type[Model], table: Mapping[str, Any], source: Source, prefix: str = ""
+) -> tuple[Model | None, list[Problem]]:
+    """The model of `table`, which is at `prefix` of the file, and what is wrong with it.
+
+    Where unknown keys are all that is wrong, the model without them comes beside the problems, so that a
+    caller can go on and find more.
+    """
+    try:
+        return _strict(model, table), []
+    except ValidationError as error:
+        errors = error.errors(include_url=False, include_context=False)
+    problems = _merged([_problem(model, table, source, prefix, item) for item in errors])
+    if any(item["type"] != "extra_forbidden" for item in errors):
+        return None, problems
+    return _strict(model, _without(table, [item["loc"] for item in errors])), problems
+
+
+def _strict(model: type[Model], table: Mapping[str, Any]) -> Model:
+    """By way of JSON, where strictness still takes an array for a tuple and an integer for a number."""
+    return model.model_validate_json(json.dumps(table, default=_no_json), strict=True)
+
+
+def _no_json(value: object) -> object:
+    """A date, which no key takes: an object is the right type for none either."""
+    if isinstance(value, datetime.date | datetime.time):
+        return {"date": {}}
+    raise TypeError(f"not TOML: {value!r}")
+
+
+def _without(table: Mapping[str, Any], locs: Sequence[Loc]) -> dict[str, Any]:
+    """A copy without the keys at `locs`."""
+    copy: dict[str, Any] = json.loads(json.dumps(table, default=_no_json))
+    for loc in locs:
+        place: Any = copy
+        for part in loc[:-1]:
+            place = place[part]
+        del place[loc[-1]]
+    return copy
+
+
+def _problem(
+    model: type[BaseModel], table: Mapping[str, Any], source: Source, prefix: str, item: Mapping[str, Any]
+) -> Problem:
+    missing = item["type"] == "missing"
+    loc = item["loc"] if missing else _present(table, item["loc"])
+    path, general = _dotted(loc), _dotted(loc, general=True)
+    known = keys_of(model)
+    value = None if missing else _shown(_at(table, loc))
+    if item["type"] == "extra_forbidden":
+        return source.problem(
+            prefix + path, "unknown key", value=value, nearest=_nearest_key(path, general, known, prefix)
+        )
+    key = known.get(general) or known.get(general.removesuffix("[]"))
+    words = _expected(key, item)
+    if missing:
+        return source.problem(prefix + path, f"required, and missing: expected {words}")
+    near = nearest(str(_at(table, loc)), key.choices) if key and key.choices else None
+    return source.problem(prefix + path, f"expected {words}", value=value, nearest=near)
+
+
+def _expected(key: Key | None, item: Mapping[str, Any]) -> str:
+    """What the key takes and means; pydantic's own words for a plug-in's validator."""
+    if item["type"] in ("value_error", "assertion_error") or key is None:
+        return str(item["msg"]).removeprefix("Value error, ").removeprefix("Assertion failed, ")
+    return f"{key.type} ({key.meaning.rstrip('.')})" if key.meaning else key.type
+
+
+def _nearest_key(path: str, general: str, known: Mapping[str, Key], prefix: str) -> str | None:
+    """A key of the same table with a similar name, else the key of that very name in another table."""
+    table, _, name = path.rpartition(".")
+    general_table = general.rpartition(".")[0]
+    siblings = [key.rpartition(".")[2] for key in known if key.rpartition(".")[0] == general_table]
+    near = nearest(name, siblings)
+    if near:
+        return prefix + (f"{table}.{near}" if table else near)
+    return next((prefix + key for key in known if key.rpartition(".")[2] == name), None)
+
+
+def _present(table: object, loc: Loc) -> Loc:
+    """The part of a location that is in the file; pydantic adds the names of a union's members."""
+    place: Any = table
+    for depth, part in enumerate(loc):
+        inside = (isinstance(place, Mapping) and part in place) or (
+            isinstance(place, list) and isinstance(part, int) and part < len(place)
+        )
+        if not inside:
+            return loc[:depth]
+        place = place[part]
+    return loc
+
+
+def _at(table: object, loc: Loc) -> object:
+    place: Any = table
+    for part in loc:
+        place = place[part]
+    return place
+
+
+def _dotted(loc: Loc, *, general: bool = False) -> str:
+    path = ""
+    for part in loc:
+        if isinstance(part, int):
+            path += "[]" if general else f"[{part}]"
+        else:
+            path += f".{part}" if path else part
+    return path
+
+
+def _shown(value: object) -> str:
+    return "{...}" if isinstance(value, dict) and value else toml_value(value)
+
+
+def _merged(problems: Sequence[Problem]) -> list[Problem]:
+    """One problem a key: a union reports each of its members."""
+    return list({problem.key: problem for problem in reversed(problems)}.values())[::-1]

@@ -1,0 +1,100 @@
+"""Job and node files from disk: read, validated, paths made absolute. A `ConfigError` has all problems.
+
+Plug-in names and options need plug-ins, which are above this package: `digend.job_check`.
+"""
+
+import json
+import os
+from collections.abc import Sequence
+from pathlib import Path
+
+from digend.config.agreement import job_complaints, node_complaints
+from digend.config.checking import validated
+from digend.config.errors import ConfigError, Problem, require
+from digend.config.job import JobConfig
+from digend.config.node import NodeConfig
+from digend.config.prompts import read_prompts as read_prompts
+from digend.config.source import Source, read_source
+
+PathLike = str | os.PathLike[str]
+
+
+def load_job(path: PathLike, overrides: Sequence[str] = ()) -> JobConfig:
+    """A job file, paths absolute; `overrides` are `key=value`, laid over the file. Raises ConfigError."""
+    source = read_source(path, overrides)
+    config, problems = check_job_table(source)
+    require(problems)
+    assert config is not None
+    return config
+
+
+def check_job_table(source: Source) -> tuple[JobConfig | None, list[Problem]]:
+    """As `load_job`, for a caller that goes on to look for more problems.
+
+    The config is there also where unknown keys are the only problems; then nothing across keys was checked.
+    """
+    config, problems = validated(JobConfig, source.table, source)
+    if config is None:
+        return None, problems
+    if not problems:
+        problems = [source.problem(key, message) for key, message in job_complaints(config)]
+    return with_absolute_paths(config, Path(source.path).absolute().parent), problems
+
+
+def with_absolute_paths(config: JobConfig, folder: Path) -> JobConfig:
+    """A job whose relative paths meant `folder`."""
+    evaluation = config.eval
+    if evaluation.prompts is not None:
+        evaluation = evaluation.model_copy(update={"prompts": _absolute(folder, evaluation.prompts)})
+    return config.model_copy(
+        update={
+            "model": config.model.model_copy(update={"path": _absolute(folder, config.model.path)}),
+            "data": config.data.model_copy(update={"prompts": _absolute(folder, config.data.prompts)}),
+            "eval": evaluation,
+        }
+    )
+
+
+def load_node(path: PathLike) -> NodeConfig:
+    """A node file with its paths absolute, those of ipc addresses too. Raises ConfigError."""
+    source = read_source(path)
+    config, problems = validated(NodeConfig, source.table, source)
+    if config is not None:
+        config = _absolute_node(config, Path(source.path).absolute().parent)
+        if not problems:
+            problems = [source.problem(key, message) for key, message in node_complaints(config)]
+    require(problems)
+    assert config is not None
+    return config
+
+
+def _absolute_node(config: NodeConfig, folder: Path) -> NodeConfig:
+    address = config.address
+    if address.startswith("ipc://"):
+        address = "ipc://" + _absolute(folder, address.removeprefix("ipc://"))
+    return config.model_copy(
+        update={
+            "address": address,
+            "state": _absolute(folder, config.state),
+            "runs": _absolute(folder, config.runs),
+            "reward_paths": [_absolute(folder, each) for each in config.reward_paths],
+        }
+    )
+
+
+def _absolute(folder: Path, path: str) -> str:
+    """Without `..` and without following links: the path that the person would write."""
+    return os.path.abspath(folder / Path(path).expanduser())  # noqa: PTH100
+
+
+def job_from_json(text: str) -> JobConfig:
+    """The job that a client submitted, resolved. Raises ConfigError."""
+    try:
+        table = json.loads(text)
+    except ValueError as error:
+        raise ConfigError([Problem(where="", key="", message=f"not JSON: {error}")]) from None
+    source = Source(path="", text="", table=table if isinstance(table, dict) else {})
+    config, problems = check_job_table(source)
+    require(problems)
+    assert config is not None
+    return config

@@ -1,0 +1,122 @@
+"""TOML text, and at which line each of its keys is. Knows no model.
+
+Overrides (`--set key=value`) are laid over the table before anything is validated: they obey the same rules.
+"""
+
+import os
+import re
+import tomllib
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+from digend.config.errors import ConfigError, Problem
+from digend.config.overrides import OVERRIDE, apply_overrides
+
+MAX_LINES = 2000
+"""Longer files are reported without line numbers: finding them costs a parse a line."""
+
+Table = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Source:
+    """One file as read. `table` has the overrides in it; `overridden` are their keys."""
+
+    path: str
+    text: str
+    table: Table
+    overridden: tuple[str, ...] = ()
+
+    @cached_property
+    def lines(self) -> dict[str, int]:
+        return key_lines(self.text)
+
+    def where(self, key: str) -> str:
+        """file:line of a key, or of the nearest table above it; `--set` where the key was overridden."""
+        if any(key == name or key.startswith((f"{name}.", f"{name}[")) for name in self.overridden):
+            return OVERRIDE
+        while key and key not in self.lines:
+            key = key[: max(key.rfind("."), key.rfind("["), 0)]
+        return f"{self.path}:{self.lines[key]}" if key else self.path
+
+    def problem(
+        self, key: str, message: str, *, value: str | None = None, nearest: str | None = None
+    ) -> Problem:
+        return Problem(where=self.where(key), key=key, message=message, value=value, nearest=nearest)
+
+
+def read_source(path: str | os.PathLike[str], overrides: Sequence[str] = ()) -> Source:
+    """Reads and parses a file. ConfigError: no file, a directory, not UTF-8, not TOML, a bad override."""
+    name = os.fspath(path)
+    text = read_text(name)
+    table = _parse(name, text)
+    return Source(name, text, table, apply_overrides(table, overrides))
+
+
+def read_text(path: str) -> str:
+    """A whole file as text. Raises ConfigError that names the byte where it is not UTF-8."""
+    try:
+        return Path(path).read_bytes().decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        byte = error.object[error.start]
+        raise _whole(path, f"not UTF-8: byte 0x{byte:02x} at offset {error.start}") from None
+    except FileNotFoundError:
+        raise _whole(path, "no such file") from None
+    except IsADirectoryError:
+        raise _whole(path, "is a directory, expected a file") from None
+    except OSError as error:
+        raise _whole(path, f"cannot be read: {error.strerror}") from None
+
+
+def _whole(path: str, message: str) -> ConfigError:
+    return ConfigError([Problem(where=path, key="", message=message)])
+
+
+def _parse(path: str, text: str) -> Table:
+    try:
+        return tomllib.loads(text)
+    except tomllib.TOMLDecodeError as error:
+        message, line = _syntax_error(str(error), text)
+        raise _whole(f"{path}:{line}", f"not TOML: {message}") from None
+
+
+def _syntax_error(message: str, text: str) -> tuple[str, int]:
+    """tomllib's message without its position, and the line."""
+    found = re.search(r" \(at line (\d+), column (\d+)\)$", message)
+    if found:
+        return f"{message[: found.start()]} (column {found.group(2)})", int(found.group(1))
+    return message.removesuffix(" (at end of document)") + " at the end of the file", text.count("\n") + 1
+
+
+def key_lines(text: str) -> dict[str, int]:
+    """Line, from 1, of every key and table: `training.learning_rate`, `rewards[0].name`.
+
+    A prefix of whole lines is TOML exactly where no value is still open, so the keys that a longer prefix
+    adds begin right after the prefix before it. That leaves all of TOML's syntax to the parser.
+    """
+    lines = text.splitlines(keepends=True)
+    found: dict[str, int] = {}
+    begin = 1
+    for number in range(1, len(lines) + 1 if len(lines) <= MAX_LINES else 1):
+        try:
+            table = tomllib.loads("".join(lines[:number]))
+        except tomllib.TOMLDecodeError:
+            continue
+        for key in _paths(table, ""):
+            found.setdefault(key, begin)
+        begin = number + 1
+    return found
+
+
+def _paths(value: object, prefix: str) -> Iterator[str]:
+    if prefix:
+        yield prefix
+    if isinstance(value, dict):
+        for key, inner in value.items():
+            yield from _paths(inner, f"{prefix}.{key}" if prefix else key)
+    elif isinstance(value, list):
+        for index, inner in enumerate(value):
+            yield from _paths(inner, f"{prefix}[{index}]")
