@@ -1,7 +1,8 @@
 """Messages to bytes and back: msgpack of `[PROTOCOL, type name, fields]`.
 
 Must not know sockets. Invariant: bytes from a peer are looked at in the order size, protocol version, name,
-fields; whatever is wrong with them is a `ProtocolError`, never another exception. Equal messages give equal bytes.
+fields; whatever is wrong with them is a `ProtocolError`, never another exception. Equal messages give equal
+bytes.
 """
 
 from collections.abc import Collection

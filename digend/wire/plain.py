@@ -13,11 +13,12 @@ from typing import Annotated, Any, Literal, Union, get_args, get_origin, get_typ
 Convert = Callable[[Any], Any]
 
 
-def plain(value: Any) -> dict[str, object]:
+def plain(value: object) -> dict[str, object]:
     """One level of a dataclass instance, by field name; nested ones stay for msgpack to hand back here."""
+    cls: type = type(value)
     return {
         name: getattr(value, name) if convert is None else convert(getattr(value, name))
-        for name, convert in field_table(type(value))
+        for name, convert in field_table(cls)
     }
 
 
