@@ -59,6 +59,13 @@ def test_uniform_int_reaches_both_ends_evenly() -> None:
     assert all(850 < count < 1150 for count in counts.values())
 
 
+def test_uniform_int_has_no_modulo_bias() -> None:
+    # A bare remainder of 64 bits would fall in the first third of this range half of the time.
+    third = 2**62
+    low = sum(uniform_int(0, 3 * third - 1, "bias", at) < third for at in range(3000))
+    assert 850 < low < 1150
+
+
 @pytest.mark.parametrize(("lo", "hi"), [(1, 0), (0, 2**64)])
 def test_uniform_int_refuses_ranges_it_cannot_draw(lo: int, hi: int) -> None:
     with pytest.raises(ValueError, match=f"lo={lo}, hi={hi}"):
