@@ -6,10 +6,9 @@ before it accepts. Torch-free: the model folder is read by the first worker that
 
 import os
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
-from typing import Protocol
+from typing import Any, Protocol
 
 from pydantic import BaseModel
 
@@ -17,9 +16,8 @@ from digend import plugins
 from digend.config.agreement import prompt_complaints
 from digend.config.checking import validated
 from digend.config.errors import ConfigError, Problem, require
-from digend.config.job import JobConfig, Options
-from digend.config.keys import keys_of
-from digend.config.loader import check_job_table
+from digend.config.job import JobConfig
+from digend.config.loader import absolute, check_job_table, folder_of
 from digend.config.prompts import read_prompts
 from digend.config.source import Source, read_source
 from digend.rewards.files import is_file_reward
@@ -27,8 +25,9 @@ from digend.rewards.files import is_file_reward
 _BLAMED = re.compile(
     r"(?P<key>[a-z_]+(\.[a-z_]+)+)( = (?P<value>\[.*?\]|[^\s:]+))?:? (?P<message>.*)", re.DOTALL
 )
+"""A key, perhaps its value, and what is wrong: the form of what an algorithm's rules raise."""
 
-NOWHERE = Source(path="", text="", table={})
+_NOWHERE = Source(path="", text="", table={})
 """A job that came from no file: problems name the key only."""
 
 
@@ -48,82 +47,102 @@ class Spec(Protocol):
     def options(self) -> type[BaseModel]: ...
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Use:
+    """One place of a job where a plug-in is named: `key` in `table`, its options beside it."""
+
+    table: str
+    key: str
+    spec_of: Callable[[str], Spec]
+    values: Mapping[str, Any]
+
+
 def read_job(path: str | os.PathLike[str], overrides: Sequence[str] = ()) -> JobInputs:
-    """Reads and checks a job file and its prompts. Raises ConfigError with every problem that was found."""
+    """Reads and checks a job file and its prompts. Raises ConfigError with every problem that was found.
+
+    What stands in one place is always checked; what several keys must agree on only where all else is sound.
+    """
     source = read_source(path, overrides)
     config, problems = check_job_table(source)
-    if config is None:
-        raise ConfigError(problems)
-    prompts, unreadable = _prompts(source, "data.prompts", config.data.prompts)
-    eval_prompts: tuple[str, ...] = ()
-    if config.eval.prompts is not None:
-        eval_prompts, more = _prompts(source, "eval.prompts", config.eval.prompts)
-        unreadable += more
-    problems += unreadable
-    problems += _plugin_problems(config, source, with_rules=not problems)
-    if prompts and not problems:
-        problems += _prompt_problems(config, prompts, source)
-    if not Path(config.model.path).is_dir():
-        problems.append(source.problem("model.path", "no such folder", value=f'"{config.model.path}"'))
-    require(problems)
+    prompts, unreadable = _prompts(source, "data")
+    eval_prompts, more = _prompts(source, "eval")
+    problems += unreadable + more + _plugin_problems(source.table, source)
+    if config is not None and not problems:
+        problems = _agreement_problems(config, prompts, source)
+    if config is None or problems:
+        raise ConfigError(_sorted(problems, source))
     return JobInputs(config=config, prompts=prompts, eval_prompts=eval_prompts or None)
+
+
+def _sorted(problems: Sequence[Problem], source: Source) -> list[Problem]:
+    """In the order of the file, one a key."""
+    by_key = {problem.key: problem for problem in reversed(problems)}
+    return sorted(by_key.values(), key=lambda problem: source.line(problem.key) or 0)
 
 
 def validate_job(config: JobConfig, prompts: Sequence[str]) -> None:
     """Plug-in names, their options, the algorithm's rules and the number of prompts. Raises ConfigError."""
-    problems = _plugin_problems(config, NOWHERE, with_rules=True)
-    require(problems + _prompt_problems(config, prompts, NOWHERE))
+    require(_plugin_problems(config.model_dump(mode="json"), _NOWHERE))
+    require(_agreement_problems(config, prompts, _NOWHERE))
 
 
-def _prompts(source: Source, key: str, path: str) -> tuple[tuple[str, ...], list[Problem]]:
+def _prompts(source: Source, table: str) -> tuple[tuple[str, ...], list[Problem]]:
+    """The prompts that a table names; nothing where it names none, which validation reports if it matters."""
+    section = source.table.get(table)
+    path = section.get("prompts") if isinstance(section, dict) else None
+    if not isinstance(path, str) or not path:
+        return (), []
     try:
-        return tuple(read_prompts(path)), []
+        return tuple(read_prompts(absolute(folder_of(source), path))), []
     except ConfigError as error:
-        return (), [source.problem(key, str(problem)) for problem in error.problems]
+        return (), [source.problem(f"{table}.prompts", str(problem)) for problem in error.problems]
 
 
-def _prompt_problems(config: JobConfig, prompts: Sequence[str], source: Source) -> list[Problem]:
-    return [source.problem(key, message) for key, message in prompt_complaints(config, len(prompts))]
+def _plugin_problems(table: Mapping[str, Any], source: Source) -> list[Problem]:
+    return [problem for use in _uses(table) for problem in _use_problems(use, source)]
 
 
-def _plugin_problems(config: JobConfig, source: Source, *, with_rules: bool) -> list[Problem]:
-    """`with_rules` only where the rest is sound: rules read other keys, and would complain of them again."""
-    model, algorithm = config.model, config.algorithm
-    _, problems = _checked(plugins.model_spec, model.family, model.options, source, "model", "family")
-    for key, name, options in _scorers(config):
-        if not is_file_reward(name):
-            problems += _checked(plugins.reward_spec, name, options, source, key, "name")[1]
-    checked, more = _checked(
-        plugins.algorithm_spec, algorithm.name, algorithm.options, source, "algorithm", "name"
-    )
-    problems += more
-    if with_rules and not problems and checked is not None:
-        problems += _rules(config, checked, source)
-    return problems
+def _uses(table: Mapping[str, Any]) -> Iterator[_Use]:
+    """The plug-ins that a table names, as far as it has the form of a job."""
+    evaluation = table.get("eval")
+    metrics = evaluation.get("metrics") if isinstance(evaluation, dict) else None
+    yield from _one_use("model", "family", plugins.model_spec, table.get("model"))
+    yield from _one_use("algorithm", "name", plugins.algorithm_spec, table.get("algorithm"))
+    for name, scorers in (("rewards", table.get("rewards")), ("eval.metrics", metrics)):
+        for index, scorer in enumerate(scorers if isinstance(scorers, list) else ()):
+            yield from _one_use(f"{name}[{index}]", "name", plugins.reward_spec, scorer)
 
 
-def _scorers(config: JobConfig) -> Iterator[tuple[str, str, Options]]:
-    for index, reward in enumerate(config.rewards):
-        yield f"rewards[{index}]", reward.name, reward.options
-    for index, metric in enumerate(config.eval.metrics):
-        yield f"eval.metrics[{index}]", metric.name, metric.options
+def _one_use(table: str, key: str, spec_of: Callable[[str], Spec], values: object) -> Iterator[_Use]:
+    if isinstance(values, dict) and isinstance(values.get(key), str) and not is_file_reward(values[key]):
+        yield _Use(table=table, key=key, spec_of=spec_of, values=values)
 
 
-def _checked(
-    spec_of: Callable[[str], Spec], name: str, options: Options, source: Source, table: str, key: str
-) -> tuple[BaseModel | None, list[Problem]]:
-    """The options of one plug-in, and what is wrong with its name or with them."""
+def _use_problems(use: _Use, source: Source) -> list[Problem]:
+    """What is wrong with a plug-in's name, or with its options."""
+    name, options = use.values[use.key], use.values.get("options", {})
     try:
-        spec = spec_of(name)
+        spec = use.spec_of(name)
     except plugins.PluginError as error:
-        return None, [source.problem(f"{table}.{key}", str(error), value=f'"{name}"')]
-    return validated(spec.options, options, source, f"{table}.options.")
+        return [source.problem(f"{use.table}.{use.key}", str(error))]
+    if not isinstance(options, dict):
+        return []
+    return validated(spec.options, options, source, f"{use.table}.options.")[1]
 
 
-def _rules(config: JobConfig, options: BaseModel, source: Source) -> list[Problem]:
-    """What the algorithm's rules refuse. Their messages begin with a key, often with its value."""
+def _agreement_problems(config: JobConfig, prompts: Sequence[str], source: Source) -> list[Problem]:
+    problems = [source.problem(key, message) for key, message in prompt_complaints(config, len(prompts))]
+    return problems + _rule_problems(config, source)
+
+
+def _rule_problems(config: JobConfig, source: Source) -> list[Problem]:
+    """What the algorithm's rules refuse. The options are valid already."""
+    spec = plugins.algorithm_spec(config.algorithm.name)
+    options, problems = validated(spec.options, config.algorithm.options, source, "algorithm.options.")
+    if options is None:
+        return problems
     try:
-        plugins.algorithm_spec(config.algorithm.name).rules(options, config)
+        spec.rules(options, config)
     except ValueError as error:
         found = _BLAMED.match(str(error))
         if found is None:

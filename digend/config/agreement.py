@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 from ipaddress import ip_address
 from urllib.parse import urlsplit
 
+from digend.config.errors import nearest
 from digend.config.job import JobConfig
 from digend.config.node import NodeConfig
 from digend.rl.sigmas import SCHEDULES
@@ -51,7 +52,9 @@ def _sigma_schedule(text: str) -> Iterator[Complaint]:
     name, colon, shift = text.partition(":")
     known = ("family", *(each for each in SCHEDULES if each not in ("flux", "explicit")))
     if name not in known:
-        yield "sampling.sigma_schedule", f"expected one of {', '.join(known)}; dance:SHIFT has a number"
+        near = nearest(name, known)
+        hint = f"; did you mean {near}?" if near else ""
+        yield "sampling.sigma_schedule", f"unknown schedule {text!r}: expected {', '.join(known)}{hint}"
     elif colon and not _positive(shift):
         yield "sampling.sigma_schedule", f"expected a shift > 0 after the colon, such as {name}:3.0"
 

@@ -23,19 +23,12 @@ Loc = Sequence[str | int]
 def validated(
     model: type[Model], table: Mapping[str, Any], source: Source, prefix: str = ""
 ) -> tuple[Model | None, list[Problem]]:
-    """The model of `table`, which is at `prefix` of the file, and what is wrong with it.
-
-    Where unknown keys are all that is wrong, the model without them comes beside the problems, so that a
-    caller can go on and find more.
-    """
+    """The model of `table`, which is at `prefix` of the file; or None and all that is wrong with it."""
     try:
         return _strict(model, table), []
     except ValidationError as error:
         errors = error.errors(include_url=False, include_context=False)
-    problems = _merged([_problem(model, table, source, prefix, item) for item in errors])
-    if any(item["type"] != "extra_forbidden" for item in errors):
-        return None, problems
-    return _strict(model, _without(table, [item["loc"] for item in errors])), problems
+    return None, _merged([_problem(model, table, source, prefix, item) for item in errors])
 
 
 def _strict(model: type[Model], table: Mapping[str, Any]) -> Model:
@@ -48,17 +41,6 @@ def _no_json(value: object) -> object:
     if isinstance(value, datetime.date | datetime.time):
         return {"date": {}}
     raise TypeError(f"not TOML: {value!r}")
-
-
-def _without(table: Mapping[str, Any], locs: Sequence[Loc]) -> dict[str, Any]:
-    """A copy without the keys at `locs`."""
-    copy: dict[str, Any] = json.loads(json.dumps(table, default=_no_json))
-    for loc in locs:
-        place: Any = copy
-        for part in loc[:-1]:
-            place = place[part]
-        del place[loc[-1]]
-    return copy
 
 
 def _problem(
@@ -83,8 +65,10 @@ def _problem(
 
 def _expected(key: Key | None, item: Mapping[str, Any]) -> str:
     """What the key takes and means; pydantic's own words for a plug-in's validator."""
-    if item["type"] in ("value_error", "assertion_error") or key is None:
+    if item["type"] in ("value_error", "assertion_error"):
         return str(item["msg"]).removeprefix("Value error, ").removeprefix("Assertion failed, ")
+    if key is None:
+        return "true or false, a number, a string or a list of one of these"
     return f"{key.type} ({key.meaning.rstrip('.')})" if key.meaning else key.type
 
 

@@ -160,6 +160,7 @@ class ScheduleConfig(Section):
         str,
         Field(
             pattern=r"^(never|always|static:\d+)$",
+            examples=["never", "always", "static:2"],
             description="Trainer-assisted generation: never, always or static:N.",
         ),
     ] = "never"

@@ -66,7 +66,7 @@ def _key(path: str, field: Schema, inner: Schema | None, repeated: bool, require
         meaning=field.get("description") or (inner or {}).get("description", ""),
         required=required,
         default=None if required or inner is not None else _default(field),
-        choices=tuple(str(choice) for choice in _one(field).get("enum", ())),
+        choices=tuple(str(choice) for choice in _one(field).get("enum", field.get("examples", ()))),
         table=inner is not None,
     )
 

@@ -29,27 +29,23 @@ def load_job(path: PathLike, overrides: Sequence[str] = ()) -> JobConfig:
 
 
 def check_job_table(source: Source) -> tuple[JobConfig | None, list[Problem]]:
-    """As `load_job`, for a caller that goes on to look for more problems.
-
-    The config is there also where unknown keys are the only problems; then nothing across keys was checked.
-    """
+    """As `load_job`, for a caller that goes on to look for more problems."""
     config, problems = validated(JobConfig, source.table, source)
     if config is None:
         return None, problems
-    if not problems:
-        problems = [source.problem(key, message) for key, message in job_complaints(config)]
-    return with_absolute_paths(config, Path(source.path).absolute().parent), problems
+    problems = [source.problem(key, message) for key, message in job_complaints(config)]
+    return with_absolute_paths(config, folder_of(source)), problems
 
 
 def with_absolute_paths(config: JobConfig, folder: Path) -> JobConfig:
     """A job whose relative paths meant `folder`."""
     evaluation = config.eval
     if evaluation.prompts is not None:
-        evaluation = evaluation.model_copy(update={"prompts": _absolute(folder, evaluation.prompts)})
+        evaluation = evaluation.model_copy(update={"prompts": absolute(folder, evaluation.prompts)})
     return config.model_copy(
         update={
-            "model": config.model.model_copy(update={"path": _absolute(folder, config.model.path)}),
-            "data": config.data.model_copy(update={"prompts": _absolute(folder, config.data.prompts)}),
+            "model": config.model.model_copy(update={"path": absolute(folder, config.model.path)}),
+            "data": config.data.model_copy(update={"prompts": absolute(folder, config.data.prompts)}),
             "eval": evaluation,
         }
     )
@@ -60,9 +56,8 @@ def load_node(path: PathLike) -> NodeConfig:
     source = read_source(path)
     config, problems = validated(NodeConfig, source.table, source)
     if config is not None:
-        config = _absolute_node(config, Path(source.path).absolute().parent)
-        if not problems:
-            problems = [source.problem(key, message) for key, message in node_complaints(config)]
+        config = _absolute_node(config, folder_of(source))
+        problems = [source.problem(key, message) for key, message in node_complaints(config)]
     require(problems)
     assert config is not None
     return config
@@ -71,18 +66,23 @@ def load_node(path: PathLike) -> NodeConfig:
 def _absolute_node(config: NodeConfig, folder: Path) -> NodeConfig:
     address = config.address
     if address.startswith("ipc://"):
-        address = "ipc://" + _absolute(folder, address.removeprefix("ipc://"))
+        address = "ipc://" + absolute(folder, address.removeprefix("ipc://"))
     return config.model_copy(
         update={
             "address": address,
-            "state": _absolute(folder, config.state),
-            "runs": _absolute(folder, config.runs),
-            "reward_paths": [_absolute(folder, each) for each in config.reward_paths],
+            "state": absolute(folder, config.state),
+            "runs": absolute(folder, config.runs),
+            "reward_paths": [absolute(folder, each) for each in config.reward_paths],
         }
     )
 
 
-def _absolute(folder: Path, path: str) -> str:
+def folder_of(source: Source) -> Path:
+    """What relative paths of a file are relative to."""
+    return Path(source.path).absolute().parent
+
+
+def absolute(folder: Path, path: str) -> str:
     """Without `..` and without following links: the path that the person would write."""
     return os.path.abspath(folder / Path(path).expanduser())  # noqa: PTH100
 

@@ -38,9 +38,14 @@ class Source:
         """file:line of a key, or of the nearest table above it; `--set` where the key was overridden."""
         if any(key == name or key.startswith((f"{name}.", f"{name}[")) for name in self.overridden):
             return OVERRIDE
+        line = self.line(key)
+        return f"{self.path}:{line}" if line else self.path
+
+    def line(self, key: str) -> int | None:
+        """The line of a key, or of the nearest table above it."""
         while key and key not in self.lines:
             key = key[: max(key.rfind("."), key.rfind("["), 0)]
-        return f"{self.path}:{self.lines[key]}" if key else self.path
+        return self.lines.get(key)
 
     def problem(
         self, key: str, message: str, *, value: str | None = None, nearest: str | None = None
