@@ -1,0 +1,59 @@
+"""One asyncio ZeroMQ socket: sending that never waits, receiving by one task.
+
+Must not know messages. Invariant: `send` either hands all frames to ZeroMQ or none, and never waits in line
+behind another send: a full peer must not hold up the rest.
+"""
+
+import asyncio
+from typing import Any
+
+import zmq
+import zmq.asyncio
+
+
+class Channel:
+    """Owns the socket. `copy_threshold`: frames of at least so many bytes are sent without a copy."""
+
+    def __init__(self, socket_type: int, *, copy_threshold: int = 65536) -> None:
+        self.socket: Any = zmq.asyncio.Context.instance().socket(socket_type)
+        self._plain: Any = zmq.Socket.shadow(self.socket)
+        self._plain.copy_threshold = copy_threshold
+
+    def send(self, frames: list[Any], *, track: bool = False) -> Any:
+        """The tracker where asked for. Raises zmq.Again (full, or nobody is connected), zmq.ZMQError
+        (unroutable).
+        """
+        tracker = self._plain.send_multipart(frames, flags=zmq.NOBLOCK, copy=False, track=track)
+        # Sending may swallow the edge that announces messages: asking for the events wakes the reader.
+        self.socket.getsockopt(zmq.EVENTS)
+        return tracker
+
+    async def receive(self, *, copy: bool = True) -> list[Any] | None:
+        """All frames of the next message; None once the socket is closed."""
+        if self.socket.closed:
+            return None
+        try:
+            frames: list[Any] = await self.socket.recv_multipart(copy=copy)
+        except asyncio.CancelledError:
+            task = asyncio.current_task()
+            if self.socket.closed and not (task and task.cancelling()):
+                return None  # closing a socket cancels who reads from it; that is its end, not the task's
+            raise
+        return frames
+
+    def receive_waiting(self) -> list[Any] | None:
+        """A message that is there already, or None."""
+        try:
+            frames: list[Any] = self._plain.recv_multipart(flags=zmq.NOBLOCK)
+        except zmq.Again:
+            return None
+        return frames
+
+    async def writable(self) -> None:
+        """Waits until somebody is connected and takes messages."""
+        while not await self.socket.poll(60_000, zmq.POLLOUT):
+            pass
+
+    def close(self, linger_ms: int) -> None:
+        if not self.socket.closed:
+            self.socket.close(linger_ms)
