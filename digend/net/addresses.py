@@ -52,7 +52,7 @@ def _resolve_ipc(rest: str, base: Path | None) -> str:
     excess = len(str(path).encode()) - MAX_PATH_BYTES
     if excess > 0:
         raise BadAddress(
-            f"the ipc path is {MAX_PATH_BYTES + excess} bytes long and the kernel takes {MAX_PATH_BYTES}: {path}; "
+            f"the ipc path has {MAX_PATH_BYTES + excess} bytes, the kernel takes {MAX_PATH_BYTES}: {path}; "
             f"shorten the folder {path.parent} by {excess} bytes, or use a path under /run or /tmp"
         )
     return f"ipc://{path}"
