@@ -55,12 +55,12 @@ class Client:
         """Does not wait for the driver. Raises BadAddress."""
         self.address = resolve(address, base)
         self._timeout_s = timeout_s
-        self._socket = zmq.Context.instance().socket(zmq.DEALER)
+        self._socket: zmq.Socket[bytes] = zmq.Context.instance().socket(zmq.DEALER)
         prepare_dealer(self._socket)
         self._socket.connect(self.address)
 
     def request(self, message: Request, expect: type[T]) -> T:
-        """The reply, an `expect`. Raises ClientError as above, or ProtocolError (WrongProtocol among them)."""
+        """The reply, an `expect`. Raises ClientError as above, or ProtocolError (such as WrongProtocol)."""
         data = encode(message)
         if len(data) > MAX_MESSAGE_BYTES:
             raise TooLarge(len(data), MAX_MESSAGE_BYTES)
@@ -70,7 +70,7 @@ class Client:
         self._socket.send(data)
         while self._wait(zmq.POLLIN, deadline):
             reply = decode(self._socket.recv_multipart()[-1], TO_CLIENT)
-            if self._answers(reply, message):
+            if _answers(reply, message):
                 return _expected(reply, expect)
         raise TimedOut(f"the driver at {self.address} did not reply within {self._timeout_s:g} s")
 
@@ -87,12 +87,10 @@ class Client:
         remaining_ms = (deadline - time.monotonic()) * 1000
         return bool(remaining_ms > 0 and self._socket.poll(remaining_ms, events))
 
-    @staticmethod
-    def _answers(reply: object, message: Request) -> bool:
-        """A reply that came after an earlier request had given up is skipped; an error for no request in
-        particular (the driver could not read what it got) is ours.
-        """
-        return isinstance(reply, Refused) or getattr(reply, "request", None) in (message.request, "")
+
+def _answers(reply: object, message: Request) -> bool:
+    """Replies to earlier requests that gave up are skipped; a refusal of something unreadable can only be ours."""
+    return isinstance(reply, Refused) or getattr(reply, "request", None) in (message.request, "")
 
 
 def _expected(reply: object, expect: type[T]) -> T:
