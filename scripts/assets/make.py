@@ -1,8 +1,8 @@
 """Makes every asset of the demo: `python -m scripts.assets.make [ROOT] [--only model classifiers prompts]`.
 
-Owns the seeds and the places in the repository. About 13 minutes on one CPU thread, nearly all of it the
+Owns the seeds and the places in the repository. Seven to 13 minutes on one CPU thread, nearly all of it the
 model. Running it again gives the same drawings, vocabularies, frozen encoders and prompts; trained weights
-are equal on like hardware.
+are equal bit for bit on like hardware.
 """
 
 from __future__ import annotations
