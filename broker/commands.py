@@ -81,14 +81,5 @@ class Write:
 
 
 Command = (
-    WakeAt
-    | SendTask
-    | RevokeLease
-    | AcknowledgeResult
-    | StageWeights
-    | RetireVersions
-    | Free
-    | End
-    | Evict
-    | Write
+    WakeAt | SendTask | RevokeLease | AcknowledgeResult | StageWeights | RetireVersions | Free | End | Evict | Write
 )

@@ -17,9 +17,16 @@ class Tick:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DriverStarted:
-    """First event of a driver's life. All sessions of earlier epochs are gone until they say HELLO again."""
+    """First event of a driver's life. All sessions of earlier epochs are gone until they say HELLO again.
+
+    A worker is torpid (no new leases) after `torpid_s` without a heartbeat and lost after `lost_s`; after a restart
+    its leases wait `rejoin_s` for it.
+    """
 
     epoch: int
+    torpid_s: float = 4.0
+    lost_s: float = 15.0
+    rejoin_s: float = 20.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -120,4 +127,3 @@ Event = (
     | RecordsPersisted
     | DiskState
 )
-

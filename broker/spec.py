@@ -2,6 +2,8 @@
 
 from dataclasses import dataclass, field
 
+from digend.rl.advantages import Std
+from digend.rl.windows import Order
 from digend.wire.tasks import Prompt
 
 
@@ -15,11 +17,12 @@ class RolloutRules:
     window_lo: int
     window_hi: int
     """Start is drawn in [lo, hi - size], inclusive."""
+    kernel: str = "flow_sde"
     timestep_fraction: float = 1.0
-    timestep_order: str = "first"
+    timestep_order: Order = "first"
     """first (flow_grpo) or random (DanceGRPO): which of the window's timesteps are trained."""
     shared_initial_noise: bool = False
-    std: str = "group"
+    std: Std = "group"
     """group, global (a declared barrier) or none."""
     ddof: int = 0
     eps: float = 1e-4

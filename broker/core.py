@@ -1,0 +1,178 @@
+"""`Core.step(now, events) -> commands`: the one machine that decides. All events of an instant, then one dispatch pass.
+
+The driver daemon, the virtual-time harness and replay run this same object; nothing outside `now` and the events moves it.
+"""
+
+from collections.abc import Callable, Sequence
+
+from broker import outcomes, sessions
+from broker.commands import Command
+from broker.dispatch import dispatch
+from broker.events import (
+    CancelRequested,
+    DiskState,
+    DriverStarted,
+    Event,
+    JobSubmitted,
+    RecordsPersisted,
+    TaskBroke,
+    TaskFinished,
+    Tick,
+    WeightsNotStaged,
+    WeightsStaged,
+    WorkerBeat,
+    WorkerGone,
+    WorkerHello,
+)
+from broker.lifecycle import advance, finish, retire, set_state
+from broker.losses import lose_worker
+from broker.spec import JobSpec
+from broker.state import SECOND, Job, State
+from digend.wire.records import WorkerState
+
+
+class Core:
+    """See the module. `state` may be read by views; only `step` changes it."""
+
+    def __init__(self) -> None:
+        self.state = State()
+
+    def step(self, now_ns: int, events: Sequence[Event]) -> list[Command]:
+        """Apply `events` at `now_ns` (never before the last step's), dispatch, and return what is to be done."""
+        state = self.state
+        idle_ns = max(0, now_ns - state.now) if state.now else 0
+        state.now = max(state.now, now_ns)
+        state.out = []
+        for event in events:
+            _APPLY[type(event)](state, event)
+        sessions.expire(state, idle_ns)
+        self._settle()
+        sessions.wake(state)
+        commands, state.out = state.out, []
+        return commands
+
+    def _settle(self) -> None:
+        """Advance and dispatch until nothing moves; a job that ends makes room for the next."""
+        state = self.state
+        while (job := state.active()) is not None:
+            before = (job.state, job.global_step, job.evaluation is None, len(job.rollout))
+            advance(state, job)
+            if job.open and job.state != "queued" and not state.disk_full:
+                dispatch(state, job)
+                retire(state, job)
+            if before == (job.state, job.global_step, job.evaluation is None, len(job.rollout)):
+                return
+
+    def has_job(self, job: str) -> JobSpec | None:
+        """The spec under this id, open or ended."""
+        found = self.state.jobs.get(job)
+        return found.spec if found else None
+
+
+def _submitted(state: State, event: JobSubmitted) -> None:
+    if event.spec.id in state.jobs:
+        return
+    job = Job(spec=event.spec, submitted_ns=state.now)
+    ahead = sum(other.open for other in state.jobs.values())
+    state.jobs[job.id] = job
+    job.state = ""
+    set_state(state, job, "queued", f"{ahead} job(s) ahead" if ahead else "next")
+
+
+def _cancelled(state: State, event: CancelRequested) -> None:
+    job = state.jobs.get(event.job)
+    if job is not None and job.open:
+        finish(state, job, "cancelled", "asked for")
+
+
+def _gone(state: State, event: WorkerGone) -> None:
+    worker = state.by_session(event.session)
+    if worker is not None:
+        lose_worker(state, worker, event.reason)
+
+
+def _beat(state: State, event: WorkerBeat) -> None:
+    worker = state.by_session(event.session)
+    if worker is not None:
+        sessions.beat(state, worker, event.lease, event.done)
+
+
+def _finished(state: State, event: TaskFinished) -> None:
+    worker = state.by_session(event.session)
+    if worker is not None:
+        worker.beat_ns = state.now
+        outcomes.finished(state, worker, event.lease, event.result, event.receipt)
+
+
+def _broke(state: State, event: TaskBroke) -> None:
+    worker = state.by_session(event.session)
+    if worker is not None:
+        worker.beat_ns = state.now
+        outcomes.broke(state, worker, event.lease, event.error, event.receipt)
+
+
+def _staged(state: State, event: WeightsStaged) -> None:
+    worker, job = state.by_session(event.session), state.jobs.get(event.job)
+    if worker is None or job is None or not job.open:
+        return
+    key = (job.id, (event.incarnation, event.version))
+    worker.staging.pop(key, None)
+    weights = job.published.get(event.version)
+    if weights is None or weights.incarnation != event.incarnation:
+        return
+    if event.num_bound != weights.num_tensors:
+        finish(
+            state,
+            job,
+            "failed",
+            f"{worker.name} bound {event.num_bound} of {weights.num_tensors} tensors of version {event.version}",
+        )
+        return
+    worker.staged[key] = None
+
+
+def _not_staged(state: State, event: WeightsNotStaged) -> None:
+    worker, job = state.by_session(event.session), state.jobs.get(event.job)
+    if worker is None or job is None or not job.open:
+        return
+    worker.staging.pop((job.id, (event.incarnation, event.version)), None)
+    job.count("stage_failures")
+    if event.error.reason == "weights":
+        finish(state, job, "failed", f"{worker.name}, version {event.version}: {event.error.message}")
+        return
+    key = f"stage on {worker.name}"
+    job.failures[key] = job.failures.get(key, 0) + 1
+    if job.failures[key] > job.spec.task_retries:
+        lose_worker(state, worker, f"could not stage version {event.version}: {event.error.message}")
+
+
+def _started(state: State, event: DriverStarted) -> None:
+    state.torpid_ns = int(event.torpid_s * SECOND)
+    state.lost_ns = int(event.lost_s * SECOND)
+    state.rejoin_ns = int(event.rejoin_s * SECOND)
+    sessions.driver_started(state, event.epoch)
+
+
+def _disk(state: State, event: DiskState) -> None:
+    state.disk_full = event.reason if event.full else ""
+    job = state.active()
+    if job is not None and job.started_ns is not None:
+        what = "disk full" if event.full else "disk has room again"
+        state.record(job, WorkerState(worker="driver", role="driver", state=what, reason=event.reason))
+
+
+_APPLY: dict[type, Callable[..., None]] = {
+    Tick: lambda state, event: None,
+    DriverStarted: _started,
+    JobSubmitted: _submitted,
+    CancelRequested: _cancelled,
+    WorkerHello: lambda state, event: sessions.hello(state, event.session, event.hello),
+    WorkerGone: _gone,
+    WorkerBeat: _beat,
+    TaskFinished: _finished,
+    TaskBroke: _broke,
+    WeightsStaged: _staged,
+    WeightsNotStaged: _not_staged,
+    RecordsPersisted: lambda state, event: sessions.persisted(state, event.job, event.next_seq),
+    DiskState: _disk,
+}

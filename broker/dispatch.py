@@ -1,0 +1,192 @@
+"""One dispatch pass: every free worker is offered work, in the order reward, generator, trainer (DESIGN section 5).
+
+Who is not given anything gets a cause for its idle time. Decides through `generation`, `strategies` and the queues.
+"""
+
+from broker import requests
+from broker.generation import (
+    claimable,
+    encoded,
+    holds,
+    in_pool,
+    offer_assistance,
+    offer_encoding,
+    offer_evaluation,
+    offer_generation,
+    prepared,
+    stage_weights,
+)
+from broker.leasing import grant, note_idle
+from broker.microbatch import MicroBatch, Phase
+from broker.state import Job, State, Worker
+from broker.strategies import Answer, TrainerView, strategy_of
+from digend.wire.records import Decision
+from digend.wire.tasks import ResetTask
+
+_ORDER = ("reward", "generator", "trainer")
+
+
+def dispatch(state: State, job: Job) -> None:
+    """Offer until nobody takes anything more, then name the causes of idle time."""
+    stage_weights(state, job)
+    workers = [worker for role in _ORDER for worker in state.workers.values() if worker.role == role]
+    while any([offer(state, job, worker) for worker in workers if worker.free]):
+        pass
+    for worker in workers:
+        if worker.lease is None and involved(job, worker):
+            cause, bubble = idle_cause(state, job, worker)
+            note_idle(state, job, worker, cause, bubble)
+
+
+def involved(job: Job, worker: Worker) -> bool:
+    """Whether the worker's time is the job's."""
+    if worker.role == "reward":
+        return job.spec.scoring == "dedicated"
+    return worker.role == "trainer" or in_pool(job, worker)
+
+
+def offer(state: State, job: Job, worker: Worker) -> bool:
+    if not worker.free or not involved(job, worker):
+        return False
+    if not prepared(job, worker):
+        grant(state, job, worker, "prepare", requests.prepare(job, worker))
+        return True
+    if worker.role == "reward":
+        return offer_scoring(state, job, worker)
+    if not job.sigmas or job.state == "preparing":
+        return False
+    if worker.role == "generator":
+        return _offer_generator(state, job, worker)
+    return _offer_trainer(state, job, worker)
+
+
+def _offer_generator(state: State, job: Job, worker: Worker) -> bool:
+    """Scoring before generation, so that the trainer gets rewards early."""
+    if job.spec.scoring == "colocated" and offer_scoring(state, job, worker):
+        return True
+    return offer_encoding(state, job, worker) or offer_generation(state, job, worker)
+
+
+def offer_scoring(state: State, job: Job, worker: Worker) -> bool:
+    if not job.sq:
+        return False
+    batch, fragment = job.sq.pop()
+    label = "evaluate_score" if batch.purpose == "evaluate" else "score"
+    task = requests.score(job, batch, fragment)
+    fragment.score_lease = grant(state, job, worker, label, task, batch, fragment).id
+    return True
+
+
+def _offer_trainer(state: State, job: Job, worker: Worker) -> bool:
+    if job.reset_wanted:
+        grant(state, job, worker, "reset", ResetTask(job=job.id, incarnation=job.incarnation))
+    elif job.checkpoint_due:
+        grant(state, job, worker, "checkpoint", requests.checkpoint(job))
+    elif job.colocated and _offer_generator(state, job, worker):
+        pass
+    elif step_complete(job):
+        grant(state, job, worker, "commit", requests.commit(job))
+    elif offer_evaluation(state, job, worker):
+        pass
+    else:
+        return _ask_strategy(state, job, worker)
+    return True
+
+
+def step_complete(job: Job) -> bool:
+    """All micro-batches of the open global step are accumulated (or had no sample that survived)."""
+    batches = job.step_batches()
+    return bool(batches) and all(batch.phase is Phase.APPLIED for batch in batches)
+
+
+def next_update(job: Job) -> MicroBatch | None:
+    """Head of UQ where it may be trained on now: of the open global step, embeddings at hand, its turn."""
+    batch = job.uq.peek()
+    if batch is None or batch.global_step != job.global_step or not encoded(job, batch):
+        return None
+    if job.spec.deterministic:
+        earlier = [other for other in job.step_batches() if other.index < batch.index]
+        if any(other.phase is not Phase.APPLIED for other in earlier):
+            return None
+    return batch
+
+
+def _ask_strategy(state: State, job: Job, worker: Worker) -> bool:
+    batch = next_update(job)
+    can_assist = (
+        not job.spec.deterministic
+        and not job.colocated
+        and claimable(job) is not None
+        and holds(job, worker, job.rollout_stamp)
+    )
+    if batch is not None:
+        job.trainer_waits = False
+    if (batch is None and not can_assist) or job.trainer_waits:
+        return False
+    flight = sum(other.phase is Phase.CLAIMED for other in job.rollout)
+    view = TrainerView(
+        pending=len(job.unclaimed) if can_assist else 0,
+        ready=len(job.uq) if batch is not None else 0,
+        in_flight=flight,
+        assisted=job.assisted,
+    )
+    answer = strategy_of(job.spec.strategy).decide(view)
+    state.record(
+        job,
+        Decision(strategy=job.spec.strategy, answer=answer.value, pending=view.pending, ready=view.ready),
+    )
+    if answer is Answer.WAIT:
+        job.trainer_waits = True
+        return False
+    if answer is Answer.TAG:
+        return offer_assistance(state, job, worker)
+    return _send_update(state, job, worker)
+
+
+def _send_update(state: State, job: Job, worker: Worker) -> bool:
+    batch = job.uq.pop()
+    batch.applied_first = not job.applied()
+    batch.phase = Phase.UPDATING
+    batch.update_lease = grant(state, job, worker, "update", requests.update(job, batch), batch).id
+    return True
+
+
+def idle_cause(state: State, job: Job, worker: Worker) -> tuple[str, bool]:
+    """(cause in words, whether it is a bubble: idle with work of the job outstanding)."""
+    if worker.session is None:
+        return "driver restart", False
+    if worker.torpid:
+        return "torpid", False
+    if state.disk_full:
+        return "disk full", False
+    if job.state == "preparing":
+        return job.reason or "preparing", False
+    if job.evaluation is not None:
+        return f"evaluation {job.evaluation.label}", False
+    if job.global_step >= job.spec.num_global_steps:
+        return "last checkpoint", False
+    if job.checkpoint_due and worker.role != "trainer":
+        return "checkpoint", False
+    if worker.role == "trainer":
+        return _trainer_cause(job)
+    if worker.role == "reward":
+        return "no sample to score", True
+    if wanted_but_not_encoded(job):
+        return "encoding of prompts", True
+    if not holds(job, worker, job.stamp):
+        return f"weights of version {job.version}", True
+    return f"update of global step {job.global_step}", True
+
+
+def wanted_but_not_encoded(job: Job) -> bool:
+    return bool(job.unclaimed) and claimable(job) is None
+
+
+def _trainer_cause(job: Job) -> tuple[str, bool]:
+    generated = any(
+        fragment.result is not None and fragment.unscored
+        for batch in job.step_batches()
+        if batch.phase is Phase.CLAIMED
+        for fragment in batch.fragments
+    )
+    return ("reward" if generated else "generation"), True

@@ -1,0 +1,188 @@
+"""Who generates what: claiming micro-batches, dealing fragments (GAP), encoding prompts, staging weights.
+
+Every function answers whether it gave the worker a lease. A micro-batch is stamped with one policy version when it is
+claimed; all its fragments and redos keep that stamp, or the whole is made again.
+"""
+
+from broker import requests
+from broker.commands import StageWeights
+from broker.estimates import speeds
+from broker.leasing import grant
+from broker.microbatch import Fragment, MicroBatch, Phase, Stamp
+from broker.state import Job, State, Worker
+from broker.work import split, whole
+from digend.wire.tasks import EncodeTask, Prompt
+
+_ENCODE_CHUNK = 32
+
+
+def in_pool(job: Job, worker: Worker) -> bool:
+    """Whether the worker is one of the job's generators (on a colocated job, the trainer is)."""
+    if job.colocated:
+        return worker.role == "trainer"
+    if worker.role != "generator":
+        return False
+    allowed = job.spec.generators
+    return allowed is None or worker.name in allowed
+
+
+def prepared(job: Job, worker: Worker) -> bool:
+    incarnation = worker.prepared.get(job.id)
+    return incarnation == job.incarnation if worker.role == "trainer" else incarnation is not None
+
+
+def holds(job: Job, worker: Worker, stamp: Stamp) -> bool:
+    """Whether the worker can roll out under a version: a trainer has its own, a generator what it has staged."""
+    if worker.role == "trainer":
+        return prepared(job, worker) and stamp[1] == job.version
+    return (job.id, stamp) in worker.staged
+
+
+def pool(state: State, job: Job) -> list[Worker]:
+    """Live generators of the job, by name."""
+    members = [worker for worker in state.workers.values() if in_pool(job, worker)]
+    return sorted(members, key=lambda worker: worker.name)
+
+
+def stage_weights(state: State, job: Job) -> None:
+    """Tell generators of every published version that they lack; they pull it while they work."""
+    for worker in state.workers.values():
+        if worker.role != "generator" or not in_pool(job, worker):
+            continue
+        if worker.session is None or not prepared(job, worker):
+            continue
+        for weights in job.published.values():
+            key = (job.id, (weights.incarnation, weights.version))
+            if weights.version == job.version and key not in worker.staged and key not in worker.staging:
+                worker.staging[key] = None
+                state.out.append(StageWeights(session=worker.session, weights=weights))
+
+
+def offer_encoding(state: State, job: Job, worker: Worker) -> bool:
+    """Each prompt is encoded once, by whichever generator comes first."""
+    missing = wanted_prompts(job)[:_ENCODE_CHUNK]
+    if not missing:
+        return False
+    task = EncodeTask(job=job.id, incarnation=job.incarnation, prompts=tuple(missing))
+    lease = grant(state, job, worker, "encode", task)
+    job.encoding.update((prompt.uid, lease.id) for prompt in missing)
+    return True
+
+
+def wanted_prompts(job: Job) -> list[Prompt]:
+    """Prompts that are about to be used and are neither encoded nor being so."""
+    batches = job.rollout + (job.evaluation.micro_batches if job.evaluation else [])
+    prompts = {group.prompt.uid: group.prompt for batch in batches for group in batch.groups}
+    return [prompt for uid, prompt in prompts.items() if uid not in job.conditions and uid not in job.encoding]
+
+
+def encoded(job: Job, batch: MicroBatch) -> bool:
+    return all(group.prompt.uid in job.conditions for group in batch.groups)
+
+
+def offer_generation(state: State, job: Job, worker: Worker) -> bool:
+    """Dealt fragments first, then the evaluation, then a new micro-batch, then what a slower worker has not begun."""
+    return (
+        _offer_dealt(state, job, worker)
+        or offer_evaluation(state, job, worker)
+        or (_claim(state, job, worker) and _offer_dealt(state, job, worker))
+        or _steal(state, job, worker)
+    )
+
+
+def offer_evaluation(state: State, job: Job, worker: Worker) -> bool:
+    evaluation = job.evaluation
+    if evaluation is None or not evaluation.unclaimed or not holds(job, worker, evaluation.stamp):
+        return False
+    batch = next((batch for batch in evaluation.unclaimed if encoded(job, batch)), None)
+    if batch is None:
+        return False
+    evaluation.unclaimed.remove(batch)
+    fragment = _claim_whole(batch, evaluation.stamp, worker)
+    return _send(state, job, worker, batch, fragment, "evaluate")
+
+
+def claimable(job: Job) -> MicroBatch | None:
+    """The next micro-batch nobody has claimed, once its prompts are encoded. None while an evaluation claims."""
+    if job.evaluation is not None and job.evaluation.unclaimed:
+        return None
+    return next((batch for batch in job.unclaimed if encoded(job, batch)), None)
+
+
+def offer_assistance(state: State, job: Job, trainer: Worker) -> bool:
+    """TAG: the trainer generates one whole micro-batch."""
+    batch = claimable(job)
+    if batch is None or not holds(job, trainer, job.rollout_stamp):
+        return False
+    job.unclaimed.remove(batch)
+    batch.assisted = not job.colocated
+    job.assisted += 1
+    fragment = _claim_whole(batch, job.rollout_stamp, trainer)
+    return _send(state, job, trainer, batch, fragment, "generate" if job.colocated else "assist")
+
+
+def _claim_whole(batch: MicroBatch, stamp: Stamp, worker: Worker) -> Fragment:
+    batch.phase, batch.stamp = Phase.CLAIMED, stamp
+    fragment = Fragment(index=0, share=whole(batch.sizes), worker=worker.name)
+    batch.fragments = [fragment]
+    return fragment
+
+
+def _claim(state: State, job: Job, worker: Worker) -> bool:
+    """Deal the next micro-batch over all generators that hold its version."""
+    batch = claimable(job)
+    if batch is None:
+        return False
+    stamp = job.rollout_stamp if holds(job, worker, job.rollout_stamp) else job.stamp
+    if not holds(job, worker, stamp):
+        return False
+    members = pool(state, job)
+    able = [member for member in members if holds(job, member, stamp) and member.session and not member.torpid]
+    if job.spec.deterministic and len(able) < len(members):
+        return False  # the cut decides which samples share a forward pass: wait for the whole pool
+    job.unclaimed.remove(batch)
+    batch.phase, batch.stamp = Phase.CLAIMED, stamp
+    shares = split(job.spec.partition, batch.sizes, _speeds(job, able))
+    batch.fragments = [
+        Fragment(index=index, share=share, worker=name) for index, (name, share) in enumerate(shares.items())
+    ]
+    job.waiting.extend((batch, fragment) for fragment in batch.fragments)
+    return True
+
+
+def _speeds(job: Job, workers: list[Worker]) -> dict[str, float]:
+    if job.spec.deterministic:
+        return {worker.name: 1.0 / len(workers) for worker in workers}
+    return speeds({worker.name: worker.generation for worker in workers})
+
+
+def _offer_dealt(state: State, job: Job, worker: Worker) -> bool:
+    mine = [entry for entry in job.waiting if entry[1].worker == worker.name]
+    orphans = [entry for entry in job.waiting if entry[1].worker is None]
+    for batch, fragment in mine + orphans:
+        if batch.stamp is not None and holds(job, worker, batch.stamp) and encoded(job, batch):
+            job.waiting.remove((batch, fragment))
+            label = "evaluate" if batch.purpose == "evaluate" else "generate"
+            return _send(state, job, worker, batch, fragment, label)
+    return False
+
+
+def _steal(state: State, job: Job, worker: Worker) -> bool:
+    """At the tail an idle generator takes a fragment that its worker has not begun."""
+    if job.spec.deterministic:
+        return False
+    for batch, fragment in reversed(job.waiting):
+        if batch.stamp is not None and holds(job, worker, batch.stamp) and encoded(job, batch):
+            job.waiting.remove((batch, fragment))
+            return _send(state, job, worker, batch, fragment, "generate")
+    return False
+
+
+def _send(state: State, job: Job, worker: Worker, batch: MicroBatch, fragment: Fragment, label: str) -> bool:
+    fragment.worker = worker.name
+    fragment.conditions = {
+        batch.groups[at].prompt.uid: job.conditions[batch.groups[at].prompt.uid].digest for at, _ in fragment.share
+    }
+    task = requests.generate(job, batch, fragment, assist=label == "assist")
+    fragment.lease = grant(state, job, worker, label, task, batch, fragment).id
+    return True

@@ -1,0 +1,345 @@
+"""A job's life: prepare, evaluate before, global steps with checkpoints and evaluations, evaluate after, end.
+
+Owns the phases of a job and what is freed when they end. Paper Algorithm 1 is the loop that these functions unroll.
+"""
+
+from broker import requests
+from broker.commands import End, Free, RetireVersions
+from broker.dispatch import involved, step_complete
+from broker.leasing import end_idle, revoke
+from broker.microbatch import MicroBatch
+from broker.plan import plan_evaluation, plan_rollout
+from broker.scoring import means, resolve
+from broker.state import Evaluation, Job, Kept, State
+from digend.wire.records import (
+    CheckpointRecord,
+    EvalGroup,
+    EvaluationRecord,
+    JobState,
+    Notice,
+    StepRecord,
+)
+from digend.wire.tasks import CheckpointResult, CommitResult
+
+_MAX_DRAWN_GROUPS = 64
+
+
+def set_state(state: State, job: Job, name: str, reason: str = "") -> None:
+    if (job.state, job.reason) != (name, reason):
+        job.state, job.reason = name, reason
+        state.record(job, JobState(state=name, reason=reason))
+
+
+def advance(state: State, job: Job) -> None:
+    """Move the job as far as it can go without a worker."""
+    if job.state == "queued":
+        _start(state, job)
+    if job.state == "preparing":
+        _await_workers(state, job)
+    if job.state in ("queued", "preparing"):
+        return
+    resolve(state, job)
+    if job.evaluation is not None:
+        _close_evaluation(state, job)
+    if step_complete(job) and requests.trained(job) == 0:
+        close_step(state, job, None)
+    if job.open and job.evaluation is None:
+        _open_next(state, job)
+
+
+def _start(state: State, job: Job) -> None:
+    if state.disk_full:
+        job.reason = state.disk_full
+        return
+    job.started_ns = state.now
+    for worker in state.workers.values():
+        worker.idle_since = state.now if worker.lease is None else None
+    set_state(state, job, "preparing", "workers load the model")
+
+
+def _await_workers(state: State, job: Job) -> None:
+    trainer = state.trainer()
+    pools = [worker for worker in state.workers.values() if worker.role == "generator" and involved(job, worker)]
+    if trainer is None:
+        set_state(state, job, "preparing", "no trainer is connected")
+    elif not job.colocated and not pools:
+        allowed = job.spec.generators
+        who = "no generator" if allowed is None else f"none of the generators {', '.join(allowed)}"
+        set_state(state, job, "preparing", f"{who} is connected")
+    elif trainer.prepared.get(job.id) == job.incarnation and job.sigmas:
+        set_state(state, job, "running")
+    else:
+        set_state(state, job, "preparing", "workers load the model")
+
+
+def _open_next(state: State, job: Job) -> None:
+    """An evaluation where one is due, else the next rollout, else the end."""
+    spec, rules = job.spec, job.spec.evaluation
+    last = job.global_step == spec.num_global_steps
+    label = "before" if job.global_step == 0 else "after" if last else "during"
+    due = label != "during" or (rules.every > 0 and job.global_step % rules.every == 0)
+    at_border = not job.rollout
+    if rules.enabled and due and at_border and not _was_evaluated(job):
+        _open_evaluation(state, job, label)
+    elif last:
+        if not job.checkpoint_due and job.checkpoint_at[0] == job.global_step and job.checkpoint:
+            finish(state, job, "completed")
+    elif at_border:
+        _open_rollout(state, job)
+
+
+def _was_evaluated(job: Job) -> bool:
+    # Before any update the weights are the same in every incarnation.
+    incarnation = 0 if job.global_step == 0 else job.incarnation
+    return (incarnation, job.global_step) in job.evaluated
+
+
+def _open_evaluation(state: State, job: Job, label: str) -> None:
+    rules = job.spec.evaluation
+    num = rules.during_samples if label == "during" else rules.samples
+    batches = [
+        MicroBatch(purpose="evaluate", rollout=-1, index=index, global_step=job.global_step, groups=(group,))
+        for index, group in enumerate(plan_evaluation(job.spec, num))
+    ]
+    job.evaluation = Evaluation(label, job.global_step, job.stamp, state.now, batches, list(batches))
+    job.reason = f"evaluation {label}"
+
+
+def _open_rollout(state: State, job: Job) -> None:
+    updates = job.spec.updates_per_rollout
+    rollout, done = divmod(job.global_step, updates)
+    plans = plan_rollout(job.spec, rollout)
+    batches = [
+        MicroBatch(
+            purpose="train",
+            rollout=rollout,
+            index=index,
+            global_step=rollout * updates + index * updates // len(plans),
+            groups=groups,
+        )
+        for index, groups in enumerate(plans)
+    ]
+    # After a restart inside a rollout, what earlier global steps were made of is not made again.
+    job.rollout = [batch for batch in batches if batch.global_step >= rollout * updates + done]
+    job.unclaimed = list(job.rollout)
+    job.rollout_stamp = job.stamp
+    job.assisted, job.trainer_waits = 0, False
+    job.reason = ""
+    job.step_start_ns = state.now
+
+
+def close_step(state: State, job: Job, result: CommitResult | None) -> None:
+    """A global step is over: with a new version, or without one and a reason."""
+    batches = job.step_batches()
+    skipped = "no sample survived scoring" if result is None else result.skipped
+    job.num_skipped = job.num_skipped + 1 if skipped else 0
+    made_version = result is not None and result.weights is not None
+    if made_version:
+        job.version += 1
+    job.global_step += 1
+    _record_step(state, job, batches, result, skipped)
+    free_batches(state, job, batches)
+    job.rollout = [batch for batch in job.rollout if batch.global_step >= job.global_step]
+    job.assisted, job.trainer_waits = 0, False
+    job.step_start_ns = state.now
+    every = job.spec.checkpoint_every
+    if job.global_step == job.spec.num_global_steps or (every and job.global_step % every == 0):
+        job.checkpoint_due = True
+    if job.num_skipped >= job.spec.max_skipped_steps:
+        finish(state, job, "failed", f"{job.num_skipped} global steps in a row were skipped: {skipped}")
+
+
+def _record_step(
+    state: State, job: Job, batches: list[MicroBatch], result: CommitResult | None, skipped: str | None
+) -> None:
+    components, rewards = means(batches)
+    outcomes = [batch.outcome for batch in batches if batch.outcome]
+    updates = [batch.update for batch in batches if batch.update]
+    first = [batch.update for batch in batches if batch.update and batch.applied_first]
+    pairs = max(1, sum(update.num_pairs for update in updates))
+    mean = sum(rewards) / len(rewards) if rewards else 0.0
+    job.reward_mean = mean if rewards else job.reward_mean
+    state.record(
+        job,
+        StepRecord(
+            global_step=job.global_step,
+            version=job.version,
+            incarnation=job.incarnation,
+            seconds=(state.now - job.step_start_ns) / 1e9,
+            reward_mean=mean,
+            reward_std=(sum((value - mean) ** 2 for value in rewards) / max(1, len(rewards))) ** 0.5,
+            components=components,
+            num_samples=sum(sum(batch.sizes) for batch in batches),
+            num_masked=sum(outcome.num_masked for outcome in outcomes),
+            num_selected=sum(len(outcome.selected) for outcome in outcomes),
+            num_groups=sum(len(batch.groups) for batch in batches),
+            num_dropped_groups=sum(len(outcome.dropped) for outcome in outcomes),
+            num_zero_std_groups=sum(outcome.num_zero_std for outcome in outcomes),
+            z0=sum(group.num_pairs for batch in batches for group in batch.groups),
+            z=sum(outcome.num_pairs for outcome in outcomes),
+            loss=sum(update.loss_sum for update in updates) / pairs,
+            clip_fraction=sum(update.clipped for update in updates) / pairs,
+            ratio_mean=sum(update.ratio_sum for update in updates) / pairs,
+            max_abs_log_ratio=max((update.max_abs_log_ratio for update in updates), default=0.0),
+            first_max_abs_log_ratio=max((update.max_abs_log_ratio for update in first), default=0.0),
+            kl=sum(update.kl_sum for update in updates) / pairs,
+            gradient_norm=result.gradient_norm if result else 0.0,
+            learning_rate=result.learning_rate if result else 0.0,
+            stale_micro_batches=sum(_stale(job, batch, skipped) for batch in batches),
+            assisted_micro_batches=sum(batch.assisted for batch in batches),
+            skipped=skipped,
+        ),
+    )
+
+
+def _stale(job: Job, batch: MicroBatch, skipped: str | None) -> bool:
+    trained_at = job.version if skipped else job.version - 1
+    return batch.stamp is not None and batch.stamp[1] < trained_at
+
+
+def _close_evaluation(state: State, job: Job) -> None:
+    evaluation = job.evaluation
+    if evaluation is None or not all(batch.scored for batch in evaluation.micro_batches):
+        return
+    components, _ = means(evaluation.micro_batches)
+    rewards = [
+        score.reward
+        for batch in evaluation.micro_batches
+        for score in batch.scores().values()
+        if score.reward is not None
+    ]
+    groups: dict[str, list[float]] = {}
+    for batch in evaluation.micro_batches:
+        for metrics in batch.group_metrics.values():
+            for name, value in metrics.items():
+                groups.setdefault(name, []).append(value)
+    metrics = {name: sum(values) / len(values) for name, values in groups.items()}
+    if rewards:
+        metrics["reward"] = sum(rewards) / len(rewards)
+    seq = state.record(
+        job,
+        EvaluationRecord(
+            global_step=evaluation.global_step,
+            version=evaluation.stamp[1],
+            incarnation=job.incarnation,
+            label=evaluation.label,
+            metrics={**components, **metrics},
+            num_samples=sum(sum(batch.sizes) for batch in evaluation.micro_batches),
+            seconds=(state.now - evaluation.start_ns) / 1e9,
+            groups=tuple(_drawn(batch) for batch in evaluation.micro_batches[:_MAX_DRAWN_GROUPS]),
+        ),
+    )
+    free_batches(state, job, evaluation.micro_batches, keep_for=seq)
+    incarnation = 0 if evaluation.global_step == 0 else job.incarnation
+    job.evaluated[incarnation, evaluation.global_step] = None
+    job.evaluation = None
+    job.reason = ""
+
+
+def _drawn(batch: MicroBatch) -> EvalGroup:
+    fragment, group = batch.fragments[0], batch.groups[0]
+    if fragment.result is None:
+        raise AssertionError("a scored fragment was generated")
+    return EvalGroup(
+        prompt=group.prompt.uid,
+        text=group.prompt.text,
+        blob=fragment.result.samples,
+        rewards=tuple(fragment.scores[key].reward for key in fragment.keys),
+    )
+
+
+def free_batches(state: State, job: Job, batches: list[MicroBatch], keep_for: int | None = None) -> None:
+    """Free the blobs of micro-batches; those of an evaluation once the recorder has written record `keep_for`."""
+    live = state.live_instances()
+    by_owner: dict[str, list[str]] = {}
+    for batch in batches:
+        for fragment in batch.fragments:
+            result = fragment.result
+            if result is None or fragment.owner not in live:
+                continue
+            refs = [result.samples, result.trajectory] if result.trajectory else [result.samples]
+            by_owner.setdefault(fragment.owner, []).extend(ref.id for ref in refs)
+            fragment.owner = None
+    for instance, blobs in by_owner.items():
+        worker = live[instance]
+        if keep_for is not None:
+            state.kept.append(Kept(job.id, keep_for, worker.name, instance, tuple(blobs)))
+        elif worker.session is not None:
+            state.out.append(Free(session=worker.session, blobs=tuple(blobs)))
+
+
+def retire(state: State, job: Job) -> None:
+    """Versions that no open micro-batch names may go, on whoever staged or published them."""
+    batches = job.rollout + (job.evaluation.micro_batches if job.evaluation else [])
+    stamps = [batch.stamp for batch in batches if batch.stamp] + [job.stamp]
+    if job.rollout:
+        stamps.append(job.rollout_stamp)
+    oldest = min(stamp[1] for stamp in stamps)
+    for version in [version for version in job.published if version < oldest]:
+        weights = job.published.pop(version)
+        owner = state.live_instances().get(weights.blob.instance)
+        if owner is not None and owner.session is not None:
+            state.out.append(Free(session=owner.session, blobs=(weights.blob.id,)))
+    for worker in state.workers.values():
+        mark = (job.id, (job.incarnation, oldest))
+        if worker.role != "generator" or worker.session is None or worker.retired == mark:
+            continue
+        worker.retired = mark
+        worker.staged = {key: None for key in worker.staged if key[0] != job.id or key[1][1] >= oldest}
+        state.out.append(
+            RetireVersions(session=worker.session, job=job.id, incarnation=job.incarnation, oldest_version=oldest)
+        )
+
+
+def checkpointed(state: State, job: Job, result: CheckpointResult) -> None:
+    job.checkpoint, job.checkpoint_due = result, False
+    job.checkpoint_at = (job.global_step, job.version)
+    state.record(
+        job,
+        CheckpointRecord(
+            global_step=job.global_step,
+            version=job.version,
+            incarnation=job.incarnation,
+            path=result.path,
+            digest=result.digest,
+            pipeline=result.pipeline,
+        ),
+    )
+
+
+def finish(state: State, job: Job, name: str, reason: str = "") -> None:
+    """The end, good or bad: leases revoked, workers told to unload, time accounts closed."""
+    for lease in [lease for lease in state.leases.values() if lease.job == job.id]:
+        revoke(state, lease, f"the job is {name}")
+    free_batches(state, job, job.rollout + (job.evaluation.micro_batches if job.evaluation else []))
+    _free_shared(state, job)
+    for worker in state.workers.values():
+        if involved(job, worker):
+            end_idle(state, job, worker)
+        if worker.prepared.pop(job.id, None) is not None and worker.session is not None:
+            state.out.append(End(session=worker.session, job=job.id))
+        worker.staged = {key: None for key in worker.staged if key[0] != job.id}
+        worker.staging = {key: None for key in worker.staging if key[0] != job.id}
+    job.finished_ns = state.now
+    job.rollout, job.unclaimed, job.waiting, job.evaluation = [], [], [], None
+    job.sq.clear()
+    job.uq.clear()
+    job.conditions.clear()
+    job.encoding.clear()
+    job.published.clear()
+    if name == "failed":
+        state.record(job, Notice(level="error", message=reason))
+    set_state(state, job, name, reason)
+
+
+def _free_shared(state: State, job: Job) -> None:
+    """Embeddings and published weights; pictures of evaluations stay until the recorder has drawn them."""
+    live = state.live_instances()
+    by_owner: dict[str, list[str]] = {}
+    for ref in [*job.conditions.values(), *(weights.blob for weights in job.published.values())]:
+        if ref.instance in live:
+            by_owner.setdefault(ref.instance, []).append(ref.id)
+    for instance, blobs in by_owner.items():
+        session = live[instance].session
+        if session is not None:
+            state.out.append(Free(session=session, blobs=tuple(blobs)))

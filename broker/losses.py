@@ -1,0 +1,205 @@
+"""What is lost, and what that means for the job: workers, leases, blobs, versions. DESIGN section 6 is the table.
+
+Invariant: whatever happens here, a (job, incarnation, global step, micro-batch, sample) is trained on at most once.
+"""
+
+from broker.commands import Evict
+from broker.generation import holds, in_pool
+from broker.leasing import end_idle, revoke
+from broker.lifecycle import finish, free_batches, set_state
+from broker.microbatch import Fragment, MicroBatch, Phase
+from broker.state import Job, Lease, State, Worker
+from digend.wire.records import Notice, RestartRecord, WorkerState
+
+
+def lose_worker(state: State, worker: Worker, reason: str) -> None:
+    """The process is gone for us: its leases, blobs and weights with it."""
+    if worker.session is not None:
+        state.out.append(Evict(session=worker.session, reason=reason))
+        state.sessions.pop(worker.session, None)
+        worker.session = None
+    job = state.active()
+    if job is not None and job.started_ns is not None:
+        end_idle(state, job, worker)
+        state.record(job, WorkerState(worker=worker.name, role=worker.role, state="lost", reason=reason))
+        job.count("lost_workers")
+    lease = state.leases.get(worker.lease or "")
+    if lease is not None:
+        lose_lease(state, lease, reason)
+    state.workers.pop(worker.name, None)
+    state.kept = [kept for kept in state.kept if kept.instance != worker.hello.instance]
+    if job is None or not job.open:
+        return
+    _lose_blobs(state, job, worker.hello.instance)
+    for _, fragment in job.waiting:
+        if fragment.worker == worker.name:
+            fragment.worker = None
+    if worker.role == "trainer" and job.started_ns is not None:
+        restart(state, job, f"trainer {worker.name} was lost: {reason}")
+    else:
+        discard_unreachable(state, job)
+
+
+def lose_lease(state: State, lease: Lease, reason: str) -> None:
+    """Whatever was leased is to be done again, by anyone."""
+    revoke(state, lease, reason)
+    job = state.jobs[lease.job]
+    if not job.open:
+        return
+    if lease.label == "encode":
+        job.encoding = {uid: held for uid, held in job.encoding.items() if held != lease.id}
+    batch, fragment = lease.micro_batch, lease.fragment
+    if batch is None:
+        return
+    batch.failures += 1
+    if batch.failures > job.spec.task_retries + 1:
+        finish(
+            state,
+            job,
+            "failed",
+            f"{lease.label} of micro-batch {batch.index} was lost {batch.failures} times: {reason}",
+        )
+    elif fragment is not None and lease.label in ("score", "evaluate_score"):
+        requeue_score(state, job, batch, fragment)
+    elif fragment is not None:
+        requeue_fragment(job, batch, fragment)
+    elif lease.label == "update":
+        requeue_update(state, job, batch)
+
+
+def requeue_fragment(job: Job, batch: MicroBatch, fragment: Fragment) -> None:
+    """Generate again under the same stamp, wherever that version is held."""
+    fragment.forget()
+    batch.phase, batch.outcome = Phase.CLAIMED, None
+    if (batch, fragment) not in job.waiting:
+        job.waiting.append((batch, fragment))
+
+
+def requeue_score(state: State, job: Job, batch: MicroBatch, fragment: Fragment) -> None:
+    fragment.score_lease = None
+    job.sq.push((batch, fragment), batch.stamp[1] if batch.stamp else 0, batch.global_step, state.now)
+
+
+def requeue_update(state: State, job: Job, batch: MicroBatch) -> None:
+    """The trainer does not have it any more: back to UQ, or further back where its blobs are gone."""
+    batch.update_lease = batch.update = None
+    if batch.outcome is not None and not batch.outcome.selected:
+        return
+    live = state.live_instances()
+    gone = [fragment for fragment in batch.fragments if fragment.owner not in live]
+    if gone:
+        for fragment in gone:
+            requeue_fragment(job, batch, fragment)
+        return
+    batch.phase = Phase.READY
+    place = batch.index if job.spec.deterministic else None
+    job.uq.push(batch, batch.stamp[1] if batch.stamp else 0, batch.global_step, state.now, place)
+
+
+def _lose_blobs(state: State, job: Job, instance: str) -> None:
+    """Everything not yet trained on that needs a blob of this process is generated again."""
+    job.conditions = {uid: ref for uid, ref in job.conditions.items() if ref.instance != instance}
+    batches = job.rollout + (job.evaluation.micro_batches if job.evaluation else [])
+    for batch in batches:
+        lost = [fragment for fragment in batch.fragments if fragment.owner == instance]
+        if not lost or batch.phase in (Phase.APPLIED, Phase.UPDATING):
+            # An update that runs has its blobs, or fails with "blob_lost".
+            continue
+        if all(not fragment.unscored for fragment in lost) and batch.purpose == "evaluate":
+            continue  # its scores count; only its pictures are gone
+        job.uq.remove(batch)
+        for fragment in lost:
+            scoring = state.leases.get(fragment.score_lease or "")
+            if scoring is not None:
+                revoke(state, scoring, "its samples were lost")
+            _unqueue_score(job, batch, fragment)
+            requeue_fragment(job, batch, fragment)
+
+
+def _unqueue_score(job: Job, batch: MicroBatch, fragment: Fragment) -> None:
+    for item, _ in job.sq.waiting():
+        if item[1] is fragment:
+            job.sq.remove(item)
+
+
+def discard_unreachable(state: State, job: Job) -> None:
+    """A dealt micro-batch whose version nobody holds any more is made again, whole, at the version of now."""
+    for batch in {id(batch): batch for batch, _ in job.waiting}.values():
+        if batch.stamp is None or batch.stamp == job.stamp:
+            continue
+        holders = [
+            worker
+            for worker in state.workers.values()
+            if (in_pool(job, worker) or worker.role == "trainer") and holds(job, worker, batch.stamp)
+        ]
+        if not holders and batch.purpose == "train":
+            discard(state, job, batch, f"no worker holds version {batch.stamp[1]}")
+
+
+def discard(state: State, job: Job, batch: MicroBatch, why: str) -> None:
+    """Forget a micro-batch whole and put it back where claims are made from."""
+    for fragment in batch.fragments:
+        for lease_id in (fragment.lease, fragment.score_lease):
+            lease = state.leases.get(lease_id or "")
+            if lease is not None:
+                revoke(state, lease, why)
+        _unqueue_score(job, batch, fragment)
+    job.waiting = [entry for entry in job.waiting if entry[0] is not batch]
+    job.uq.remove(batch)
+    free_batches(state, job, [batch])
+    batch.forget()
+    if batch not in job.unclaimed:
+        job.unclaimed.append(batch)
+        job.unclaimed.sort(key=lambda other: other.index)
+    job.count("discarded_micro_batches")
+    state.record(job, Notice(level="info", message=f"micro-batch {batch.index} discarded: {why}"))
+
+
+def reset_step(state: State, job: Job, why: str) -> None:
+    """The trainer's gradients are not what the journal says: drop them and train the step's micro-batches again."""
+    for batch in job.step_batches():
+        if batch.phase in (Phase.APPLIED, Phase.UPDATING):
+            requeue_update(state, job, batch)
+    job.reset_wanted = True
+    job.count("resets")
+    state.record(job, Notice(level="warning", message=f"gradients of global step {job.global_step} reset: {why}"))
+
+
+def restart(state: State, job: Job, why: str) -> None:
+    """A new incarnation, from the newest checkpoint; UQ survives only if that is the current version."""
+    job.incarnation += 1
+    job.count("restarts")
+    step, version = job.checkpoint_at
+    if (step, version) == (job.global_step, job.version):
+        for batch in job.step_batches():
+            if batch.phase in (Phase.APPLIED, Phase.UPDATING):
+                requeue_update(state, job, batch)
+    else:
+        for batch in list(job.rollout):
+            discard(state, job, batch, "the run goes back to a checkpoint")
+        _drop_evaluation(state, job)
+        job.rollout, job.unclaimed, job.waiting = [], [], []
+        job.global_step, job.version = step, version
+    job.evaluated.update({(job.incarnation, done): None for _, done in list(job.evaluated) if done <= step})
+    job.published.clear()
+    job.reset_wanted = job.checkpoint_due = False
+    if job.global_step == job.spec.num_global_steps and job.checkpoint is None:
+        job.checkpoint_due = True
+    job.trainer_waits = False
+    state.record(job, RestartRecord(incarnation=job.incarnation, global_step=job.global_step, reason=why))
+    set_state(state, job, "preparing", why)
+
+
+def _drop_evaluation(state: State, job: Job) -> None:
+    evaluation = job.evaluation
+    if evaluation is None:
+        return
+    for batch in evaluation.micro_batches:
+        for fragment in batch.fragments:
+            for lease_id in (fragment.lease, fragment.score_lease):
+                lease = state.leases.get(lease_id or "")
+                if lease is not None:
+                    revoke(state, lease, "the evaluation starts again")
+            _unqueue_score(job, batch, fragment)
+    free_batches(state, job, evaluation.micro_batches)
+    job.evaluation = None

@@ -1,0 +1,83 @@
+"""What a rollout and an evaluation consist of: drawn from the job's seed alone, so that a redo asks for the same.
+
+Owns the draws (prompts, SDE windows, seeds, S_i); knows nothing of workers. DESIGN section 4, paper section 3.2.1.
+"""
+
+from dataclasses import dataclass
+
+from broker.spec import JobSpec
+from digend.rl.prompts import prompts_of_step
+from digend.rl.seeds import seed_of
+from digend.rl.windows import draw_window, levels, select_timesteps
+from digend.wire.tasks import Prompt, SampleRequest
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GroupPlan:
+    """The samples of one prompt in one rollout; the window (`levels`) is the group's, S_i may be the sample's."""
+
+    prompt: Prompt
+    levels: tuple[float, ...]
+    samples: tuple[SampleRequest, ...]
+
+    @property
+    def num_pairs(self) -> int:
+        """(sample, timestep) pairs of the whole group."""
+        return sum(len(sample.timesteps) for sample in self.samples)
+
+
+def plan_rollout(spec: JobSpec, rollout: int) -> tuple[tuple[GroupPlan, ...], ...]:
+    """Groups of each of the B micro-batches, in order."""
+    chosen = prompts_of_step(len(spec.prompts), spec.prompts_per_rollout, rollout, spec.seed)
+    groups = [_group(spec, rollout, spec.prompts[index]) for index in chosen]
+    size = -(-len(groups) // spec.num_micro_batches) if spec.partition == "naive" else spec.micro_batch_groups
+    return tuple(tuple(groups[at : at + size]) for at in range(0, len(groups), size))
+
+
+def plan_evaluation(spec: JobSpec, num_samples: int) -> tuple[GroupPlan, ...]:
+    """One group a prompt, with seeds that depend on neither job seed nor global step."""
+    silent = (0.0,) * spec.num_timesteps
+    seed = spec.evaluation.seed
+    return tuple(
+        GroupPlan(
+            prompt=prompt,
+            levels=silent,
+            samples=tuple(
+                SampleRequest(
+                    index=index,
+                    initial_seed=seed_of("evaluate", seed, prompt.uid, index),
+                    noise_seed=seed_of("evaluate-noise", seed, prompt.uid, index),
+                    timesteps=(),
+                )
+                for index in range(num_samples)
+            ),
+        )
+        for prompt in spec.evaluation.prompts
+    )
+
+
+def planned_pairs(spec: JobSpec, group: GroupPlan) -> int:
+    """What the group adds to Z0, the planned normaliser: after best-of-N, before any failure."""
+    if spec.rules.best_of_n is None:
+        return group.num_pairs
+    return spec.rules.best_of_n * len(group.samples[0].timesteps)
+
+
+def _group(spec: JobSpec, rollout: int, prompt: Prompt) -> GroupPlan:
+    rules, key = spec.rules, (spec.seed, rollout, prompt.uid)
+    window = draw_window(
+        spec.num_timesteps, rules.window_size, rules.window_lo, rules.window_hi, *key, kernel=rules.kernel
+    )
+    return GroupPlan(
+        prompt=prompt,
+        levels=levels(spec.num_timesteps, window, rules.noise_level),
+        samples=tuple(
+            SampleRequest(
+                index=index,
+                initial_seed=seed_of("initial", *key, 0 if rules.shared_initial_noise else index),
+                noise_seed=seed_of("noise", *key, index),
+                timesteps=select_timesteps(window.indexes, rules.timestep_fraction, rules.timestep_order, *key, index),
+            )
+            for index in range(spec.samples_per_prompt)
+        ),
+    )

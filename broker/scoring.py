@@ -1,0 +1,110 @@
+"""From scores to what is trained on: failed samples masked, groups under quorum dropped, advantages, selection.
+
+A failed reward is a status and never a number; advantages come from the full group, best-of-N after (paper section 3.4.1,
+lines 13-15). `std = "global"` is a declared barrier: nothing of a step enters UQ until all of it is scored.
+"""
+
+from math import fsum, isfinite
+
+from broker.microbatch import MicroBatch, Outcome, Phase, Selected
+from broker.state import Job, State
+from digend.rl.advantages import AdvantageRule, GroupAdvantages, global_std_of, normalise_group
+from digend.rl.selection import select_best_of_n
+from digend.wire.records import Notice
+from digend.wire.tasks import SampleScore
+
+
+def usable(score: SampleScore) -> bool:
+    return score.failure is None and score.reward is not None and isfinite(score.reward)
+
+
+def resolve(state: State, job: Job) -> None:
+    """Move every micro-batch that is fully scored, and whose barrier has fallen, to RESOLVED or beyond."""
+    batches = [batch for batch in job.rollout if batch.phase is Phase.CLAIMED and batch.scored]
+    for batch in batches:
+        if job.spec.rules.std != "global":
+            _settle(state, job, batch, None)
+            continue
+        peers = [peer for peer in job.rollout if peer.global_step == batch.global_step]
+        if all(peer.scored for peer in peers):
+            rewards = {name: group for peer in peers for name, group in rewards_of(peer).items()}
+            _settle(state, job, batch, global_std_of(rewards, rule_of(job)))
+
+
+def rule_of(job: Job) -> AdvantageRule:
+    rules = job.spec.rules
+    return AdvantageRule(std=rules.std, ddof=rules.ddof, eps=rules.eps, clip_max=rules.clip_max, quorum=rules.quorum)
+
+
+def rewards_of(batch: MicroBatch) -> dict[str, list[float | None]]:
+    """Rewards by prompt uid, in the order of the group's samples; None where a sample is masked."""
+    scores = batch.scores()
+    return {
+        group.prompt.uid: [
+            scores[at, sample].reward if usable(scores[at, sample]) else None for sample in range(len(group.samples))
+        ]
+        for at, group in enumerate(batch.groups)
+    }
+
+
+def _settle(state: State, job: Job, batch: MicroBatch, global_std: float | None) -> None:
+    groups = [
+        normalise_group(name, rewards, rule_of(job), global_std=global_std)
+        for name, rewards in rewards_of(batch).items()
+    ]
+    batch.outcome = _outcome(job, batch, groups)
+    _tell(state, job, batch, groups)
+    if not batch.outcome.selected:
+        # Counts as updated at once: nothing of it reaches the trainer.
+        batch.phase = Phase.APPLIED
+        return
+    batch.phase = Phase.READY
+    version = batch.stamp[1] if batch.stamp else job.version
+    place = batch.index if job.spec.deterministic else None
+    job.uq.push(batch, version, batch.global_step, state.now, place)
+
+
+def _outcome(job: Job, batch: MicroBatch, groups: list[GroupAdvantages]) -> Outcome:
+    selected: list[Selected] = []
+    for at, group in enumerate(groups):
+        for sample in select_best_of_n(group.advantages, job.spec.rules.best_of_n):
+            advantage = group.advantages[sample]
+            if advantage is not None:
+                selected.append(Selected(key=(at, sample), advantage=advantage))
+    rewards = [reward for group in rewards_of(batch).values() for reward in group]
+    return Outcome(
+        selected=tuple(selected),
+        num_pairs=sum(len(batch.groups[item.key[0]].samples[item.key[1]].timesteps) for item in selected),
+        rewards=tuple(reward for reward in rewards if reward is not None),
+        num_masked=sum(reward is None for reward in rewards),
+        dropped=tuple(group.dropped for group in groups if group.dropped),
+        num_zero_std=sum(group.zero_std for group in groups),
+    )
+
+
+def _tell(state: State, job: Job, batch: MicroBatch, groups: list[GroupAdvantages]) -> None:
+    failures = [score for score in batch.scores().values() if not usable(score)]
+    job.count("masked_samples", len(failures))
+    if failures:
+        first = failures[0]
+        message = (
+            f"{len(failures)} of {len(batch.scores())} samples masked: the first, {first.prompt}/{first.index}: "
+            f"{first.failure or 'the reward is not finite'}"
+        )
+        state.record(job, Notice(level="warning", message=message, details={"micro_batch": str(batch.index)}))
+    for group in groups:
+        if group.dropped:
+            job.count("dropped_groups")
+            state.record(job, Notice(level="warning", message=group.dropped))
+
+
+def means(batches: list[MicroBatch]) -> tuple[dict[str, float], list[float]]:
+    """Mean of each component over the scored samples, and all rewards that count."""
+    values: dict[str, list[float]] = {}
+    for batch in batches:
+        for score in batch.scores().values():
+            if usable(score):
+                for name, value in score.components.items():
+                    values.setdefault(name, []).append(value)
+    rewards = [reward for batch in batches if batch.outcome for reward in batch.outcome.rewards]
+    return {name: fsum(parts) / len(parts) for name, parts in values.items()}, rewards

@@ -1,0 +1,163 @@
+"""Sessions and liveness: who is there, who is slow, who is gone. Slow is not dead: torpid first, then lost.
+
+Owns HELLO with inventory, heartbeats, lease expiry and what a driver restart means for leases.
+"""
+
+from broker.commands import Evict, Free, WakeAt
+from broker.losses import lose_lease, lose_worker, reset_step
+from broker.state import Job, Lease, State, Worker
+from digend.wire.messages import Hello, PreparedJob
+from digend.wire.records import WorkerState
+
+
+def driver_started(state: State, epoch: int) -> None:
+    """Every worker is away until it says HELLO; its leases wait `rejoin_ns` for it."""
+    state.epoch = epoch
+    state.sessions.clear()
+    for worker in state.workers.values():
+        worker.session, worker.torpid, worker.beat_ns = None, False, state.now
+    for lease in state.leases.values():
+        lease.progress_ns = state.now
+
+
+def hello(state: State, session: str, hello: Hello) -> None:
+    """A new process, or one we know that comes back with what it has in its hands."""
+    known = state.workers.get(hello.name)
+    refusal = _refusal(state, hello)
+    if refusal:
+        state.out.append(Evict(session=session, reason=refusal, fatal=True))
+        return
+    if known is not None and known.hello.instance == hello.instance:
+        _return(state, known, session, hello)
+        return
+    if known is not None:
+        lose_worker(state, known, "its process was replaced")
+    worker = Worker(hello=hello, session=session, beat_ns=state.now)
+    worker.prepared = {held.job: held.incarnation for held in hello.prepared if held.job in state.jobs}
+    state.workers[hello.name] = worker
+    state.sessions[session] = hello.name
+    _tell(state, worker, "joined", hello.device)
+
+
+def _refusal(state: State, hello: Hello) -> str:
+    """Workers whose libraries differ give different numbers; one cluster has one trainer."""
+    for worker in state.workers.values():
+        if worker.name == hello.name or "reward" in (worker.role, hello.role):
+            continue
+        if hello.role == "trainer" and worker.role == "trainer":
+            return f"{hello.name}: {worker.name} is already the trainer"
+        for package, theirs in hello.versions.numbers.items():
+            ours = worker.hello.versions.numbers.get(package, theirs)
+            if ours != theirs:
+                return f"{hello.name} has {package} {theirs}, {worker.name} has {ours}: the numbers would differ"
+    return ""
+
+
+def _return(state: State, worker: Worker, session: str, hello: Hello) -> None:
+    if worker.session is not None:
+        state.sessions.pop(worker.session, None)
+    was_away = worker.session is None
+    worker.hello, worker.session, worker.beat_ns, worker.torpid = hello, session, state.now, False
+    state.sessions[session] = worker.name
+    worker.staging.clear()
+    worker.retired = None
+    staged = {(held.job, (held.incarnation, version)) for held in hello.prepared for version in held.staged}
+    worker.staged = {key: None for key in worker.staged if key in staged}
+    _tell(state, worker, "joined" if was_away else "healed", "came back with its work")
+    lease = state.leases.get(worker.lease or "")
+    if lease is not None and lease.id not in {held.lease for held in hello.held}:
+        lose_lease(state, lease, "it never reached the worker")
+        lease = None
+    job = state.active()
+    if job is not None and worker.role == "trainer":
+        _compare_applied(state, job, worker, lease)
+
+
+def _compare_applied(state: State, job: Job, worker: Worker, lease: Lease | None) -> None:
+    """The step goes on only if the trainer has accumulated exactly what the journal says (or has it in its hands)."""
+    held = next((prepared for prepared in worker.hello.prepared if prepared.job == job.id), None)
+    if held is None or held.incarnation != worker.prepared.get(job.id):
+        worker.prepared.pop(job.id, None)
+        return
+    if lease is not None and lease.label in ("commit", "reset", "prepare"):
+        return  # its result is on the way and says what became of the gradients
+    known, reported = set(job.applied()), set(held.applied)
+    doing = {lease.micro_batch.index} if lease and lease.label == "update" and lease.micro_batch else set()
+    if _behind(job, held) or not known <= reported <= known | doing:
+        reset_step(state, job, f"the trainer reports {sorted(reported)} applied, the journal {sorted(known)}")
+
+
+def _behind(job: Job, held: PreparedJob) -> bool:
+    return held.version != job.version
+
+
+def _tell(state: State, worker: Worker, name: str, reason: str) -> None:
+    job = state.active()
+    if job is not None and job.started_ns is not None:
+        state.record(job, WorkerState(worker=worker.name, role=worker.role, state=name, reason=reason))
+        if worker.lease is None and worker.idle_since is None:
+            worker.idle_since = state.now
+
+
+def beat(state: State, worker: Worker, lease_id: str | None, done: int) -> None:
+    worker.beat_ns = state.now
+    if worker.torpid:
+        worker.torpid = False
+        _tell(state, worker, "healed", "heartbeats again")
+    lease = state.leases.get(lease_id or "")
+    if lease is not None and lease.worker == worker.name and done > lease.done:
+        lease.done, lease.progress_ns = done, state.now
+
+
+def expire(state: State, idle_ns: int) -> None:
+    """Apply every deadline that has passed. `idle_ns`: how long the core itself was not run."""
+    if idle_ns > state.torpid_ns:
+        # The driver slept (a suspended machine, a stopped process): nobody else's heartbeat is to blame.
+        for worker in state.workers.values():
+            worker.beat_ns += idle_ns
+        for lease in state.leases.values():
+            lease.progress_ns += idle_ns
+    for worker in list(state.workers.values()):
+        silent = state.now - worker.beat_ns
+        if worker.session is None:
+            if silent >= state.rejoin_ns:
+                lose_worker(state, worker, "it did not come back after the driver's restart")
+        elif silent >= state.lost_ns:
+            lose_worker(state, worker, f"no heartbeat for {silent / 1e9:.1f} s")
+        elif silent >= state.torpid_ns and not worker.torpid:
+            worker.torpid = True
+            _tell(state, worker, "torpid", f"no heartbeat for {silent / 1e9:.1f} s")
+    for lease in list(state.leases.values()):
+        holder = state.workers.get(lease.worker)
+        if holder is None or holder.session is None or lease.id not in state.leases:
+            continue
+        if state.now - lease.progress_ns >= lease.lease_ns:
+            lose_worker(state, holder, f"{lease.label} made no progress for {lease.lease_ns / 1e9:.0f} s")
+
+
+def wake(state: State) -> None:
+    """Ask for a tick at the next deadline."""
+    deadlines = []
+    for worker in state.workers.values():
+        if worker.session is None:
+            deadlines.append(worker.beat_ns + state.rejoin_ns)
+        else:
+            deadlines.append(worker.beat_ns + (state.lost_ns if worker.torpid else state.torpid_ns))
+    deadlines += [lease.progress_ns + lease.lease_ns for lease in state.leases.values()]
+    at = min(deadlines, default=None)
+    if at is not None and at != state.wake_at:
+        state.out.append(WakeAt(at_ns=max(at, state.now + 1)))
+    state.wake_at = at
+
+
+def persisted(state: State, job_id: str, next_seq: int) -> None:
+    """The recorder has drawn an evaluation: free its pictures."""
+    keep = []
+    for kept in state.kept:
+        if kept.job != job_id or kept.seq >= next_seq:
+            keep.append(kept)
+            continue
+        worker = state.workers.get(kept.worker)
+        if worker is not None and worker.session is not None and worker.hello.instance == kept.instance:
+            state.out.append(Free(session=worker.session, blobs=kept.blobs))
+    state.kept = keep

@@ -1,0 +1,205 @@
+"""Everything that affects the core lives here; the other modules are functions on it, one noun each.
+
+Iteration is over dicts and lists in insertion order only, never over sets, so that replay repeats every command.
+"""
+
+from dataclasses import dataclass, field
+
+from broker.commands import Command, Write
+from broker.estimates import Estimate
+from broker.microbatch import Fragment, MicroBatch, Phase, Stamp
+from broker.queues import Queue
+from broker.spec import JobSpec
+from digend.wire.messages import Hello
+from digend.wire.records import Record, RecordBody
+from digend.wire.refs import BlobRef, WeightsRef
+from digend.wire.tasks import CheckpointResult, TaskBody
+
+SECOND = 1_000_000_000
+
+
+@dataclass(slots=True, eq=False)
+class Worker:
+    """A process's life. `session` is None while the driver waits for its HELLO after a restart."""
+
+    hello: Hello
+    session: str | None
+    beat_ns: int
+    torpid: bool = False
+    lease: str | None = None
+    prepared: dict[str, int] = field(default_factory=dict)
+    staged: dict[tuple[str, Stamp], None] = field(default_factory=dict)
+    staging: dict[tuple[str, Stamp], None] = field(default_factory=dict)
+    retired: tuple[str, Stamp] | None = None
+    idle_since: int | None = None
+    idle_cause: str = ""
+    idle_bubble: bool = False
+    num_tasks: int = 0
+    generation: Estimate = field(default_factory=Estimate)
+
+    @property
+    def name(self) -> str:
+        return self.hello.name
+
+    @property
+    def role(self) -> str:
+        return self.hello.role
+
+    @property
+    def free(self) -> bool:
+        return self.session is not None and not self.torpid and self.lease is None
+
+
+@dataclass(slots=True, eq=False)
+class Lease:
+    """A right to a task until no progress is made for `lease_s`."""
+
+    id: str
+    worker: str
+    instance: str
+    job: str
+    label: str
+    task: TaskBody
+    start_ns: int
+    progress_ns: int
+    lease_ns: int
+    done: int = -1
+    micro_batch: MicroBatch | None = None
+    fragment: Fragment | None = None
+
+
+@dataclass(slots=True, eq=False)
+class Evaluation:
+    """A named pause: `micro_batches` of one prompt each, pinned to the version of its start."""
+
+    label: str
+    global_step: int
+    stamp: Stamp
+    start_ns: int
+    micro_batches: list[MicroBatch]
+    unclaimed: list[MicroBatch]
+    components: dict[str, list[float]] = field(default_factory=dict)
+
+
+@dataclass(slots=True, eq=False)
+class Job:
+    spec: JobSpec
+    submitted_ns: int
+    state: str = "queued"
+    reason: str = ""
+    started_ns: int | None = None
+    finished_ns: int | None = None
+    next_record: int = 0
+    incarnation: int = 0
+    version: int = 0
+    global_step: int = 0
+    step_start_ns: int = 0
+    sigmas: tuple[float, ...] = ()
+    eval_sigmas: tuple[float, ...] = ()
+    base_digest: str = ""
+    conditions: dict[str, BlobRef] = field(default_factory=dict)
+    encoding: dict[str, str] = field(default_factory=dict)
+    """prompt uid -> lease"""
+    rollout: list[MicroBatch] = field(default_factory=list)
+    rollout_stamp: Stamp = (0, 0)
+    unclaimed: list[MicroBatch] = field(default_factory=list)
+    waiting: list[tuple[MicroBatch, Fragment]] = field(default_factory=list)
+    """fragments dealt and not yet leased"""
+    sq: Queue[tuple[MicroBatch, Fragment]] = field(default_factory=Queue)
+    uq: Queue[MicroBatch] = field(default_factory=Queue)
+    assisted: int = 0
+    trainer_waits: bool = False
+    reset_wanted: bool = False
+    published: dict[int, WeightsRef] = field(default_factory=dict)
+    evaluation: Evaluation | None = None
+    evaluated: dict[tuple[int, int], None] = field(default_factory=dict)
+    """(incarnation, global step)"""
+    checkpoint: CheckpointResult | None = None
+    checkpoint_at: tuple[int, int] = (0, 0)
+    """(global step, version) of the newest checkpoint; the base weights at first."""
+    checkpoint_due: bool = False
+    num_skipped: int = 0
+    failures: dict[str, int] = field(default_factory=dict)
+    reward_mean: float | None = None
+    bubble_ns: int = 0
+    worker_ns: int = 0
+    counters: dict[str, int] = field(default_factory=dict)
+
+    @property
+    def id(self) -> str:
+        return self.spec.id
+
+    @property
+    def open(self) -> bool:
+        return self.state not in ("completed", "failed", "cancelled")
+
+    @property
+    def stamp(self) -> Stamp:
+        return (self.incarnation, self.version)
+
+    @property
+    def colocated(self) -> bool:
+        return self.spec.generators == ()
+
+    def step_batches(self) -> list[MicroBatch]:
+        """Micro-batches of the open global step."""
+        return [batch for batch in self.rollout if batch.global_step == self.global_step]
+
+    def applied(self) -> tuple[int, ...]:
+        """What the trainer has accumulated since its last commit."""
+        return tuple(
+            batch.index for batch in self.step_batches() if batch.phase is Phase.APPLIED and batch.update is not None
+        )
+
+    def count(self, name: str, by: int = 1) -> None:
+        self.counters[name] = self.counters.get(name, 0) + by
+
+
+@dataclass(frozen=True, slots=True)
+class Kept:
+    """Blobs of an evaluation that the recorder has not yet drawn."""
+
+    job: str
+    seq: int
+    worker: str
+    instance: str
+    blobs: tuple[str, ...]
+
+
+@dataclass(slots=True)
+class State:
+    now: int = 0
+    epoch: int = 0
+    torpid_ns: int = 4 * SECOND
+    lost_ns: int = 15 * SECOND
+    rejoin_ns: int = 20 * SECOND
+    workers: dict[str, Worker] = field(default_factory=dict)
+    sessions: dict[str, str] = field(default_factory=dict)
+    leases: dict[str, Lease] = field(default_factory=dict)
+    jobs: dict[str, Job] = field(default_factory=dict)
+    num_leases: int = 0
+    disk_full: str = ""
+    kept: list[Kept] = field(default_factory=list)
+    out: list[Command] = field(default_factory=list)
+    wake_at: int | None = None
+
+    def record(self, job: Job, body: RecordBody) -> int:
+        """Append to the job's stream; returns the record's number."""
+        seq = job.next_record
+        job.next_record += 1
+        self.out.append(Write(record=Record(job=job.id, seq=seq, at_ns=self.now, body=body)))
+        return seq
+
+    def active(self) -> Job | None:
+        """Jobs run first in, first out, one at a time."""
+        return next((job for job in self.jobs.values() if job.open), None)
+
+    def trainer(self) -> Worker | None:
+        return next((worker for worker in self.workers.values() if worker.role == "trainer"), None)
+
+    def by_session(self, session: str) -> Worker | None:
+        worker = self.workers.get(self.sessions.get(session, ""))
+        return worker if worker is not None and worker.session == session else None
+
+    def live_instances(self) -> dict[str, Worker]:
+        return {worker.hello.instance: worker for worker in self.workers.values()}

@@ -1,0 +1,69 @@
+"""What the trainer does at a free instant: UPDATE, TAG (trainer-assisted generation) or WAIT. Paper section 3.3.
+
+A strategy sees counts, never micro-batches: they are alike. Asked at every free instant with work pending or ready;
+WAIT ends when UQ is next non-empty, so a skipped bubble is not asked about again.
+"""
+
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Protocol
+
+
+class Answer(StrEnum):
+    UPDATE = "update"
+    TAG = "tag"
+    WAIT = "wait"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TrainerView:
+    """pending: micro-batches of the rollout nobody has claimed; ready: in UQ; assisted: TAG so far in this step."""
+
+    pending: int
+    ready: int
+    in_flight: int
+    assisted: int
+
+
+class Strategy(Protocol):
+    def decide(self, view: TrainerView) -> Answer:
+        """TAG only where `view.pending`, UPDATE only where `view.ready`."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Never:
+    def decide(self, view: TrainerView) -> Answer:
+        return Answer.UPDATE if view.ready else Answer.WAIT
+
+
+@dataclass(frozen=True, slots=True)
+class Always:
+    def decide(self, view: TrainerView) -> Answer:
+        if view.ready:
+            return Answer.UPDATE
+        return Answer.TAG if view.pending else Answer.WAIT
+
+
+@dataclass(frozen=True, slots=True)
+class Static:
+    """TAG `num` times in a row first, whatever UQ holds (fewer if pending runs out), then as `never`."""
+
+    num: int
+
+    def decide(self, view: TrainerView) -> Answer:
+        if view.assisted < self.num and view.pending:
+            return Answer.TAG
+        return Never().decide(view)
+
+
+def strategy_of(name: str) -> Strategy:
+    """never, always or static:N. Raises ValueError for another name."""
+    kind, _, count = name.partition(":")
+    if name == "never":
+        return Never()
+    if name == "always":
+        return Always()
+    if kind == "static" and count.isdecimal():
+        return Static(int(count))
+    raise ValueError(f"schedule.strategy = {name!r}: expected never, always or static:N")

@@ -1,0 +1,142 @@
+"""What clients see of the core's state. Reads only; words for people are made here and nowhere else."""
+
+from broker.dispatch import involved
+from broker.microbatch import Phase
+from broker.state import SECOND, Job, Lease, State, Worker
+from digend.wire.views import JobView, NodeView, QueueItem, QueueView, StatusView
+
+
+def job_view(job: Job) -> JobView:
+    return JobView(
+        id=job.id,
+        name=job.spec.name,
+        state=job.state,
+        reason=job.reason,
+        global_step=job.global_step,
+        num_global_steps=job.spec.num_global_steps,
+        policy_version=job.version,
+        incarnation=job.incarnation,
+        reward=job.reward_mean,
+        submitted_ns=job.submitted_ns,
+        started_ns=job.started_ns,
+        finished_ns=job.finished_ns,
+    )
+
+
+def job_views(state: State) -> tuple[JobView, ...]:
+    return tuple(job_view(job) for job in state.jobs.values())
+
+
+def node_views(state: State, now_ns: int) -> tuple[NodeView, ...]:
+    return tuple(_node(state, worker, now_ns) for worker in state.workers.values())
+
+
+def queue_view(state: State, now_ns: int) -> QueueView:
+    """SQ by fragment, UQ by micro-batch, in order of service, each with what it waits for."""
+    job = state.active()
+    if job is None:
+        return QueueView(items=())
+    scorer = "a free generator" if job.spec.scoring == "colocated" else "a free reward process"
+    items = [
+        QueueItem(
+            queue="sq",
+            job=job.id,
+            rollout=batch.rollout,
+            micro_batch=batch.index,
+            version=batch.stamp[1] if batch.stamp else job.version,
+            age_s=(now_ns - since) / SECOND,
+            reason=f"fragment {fragment.index}, {fragment.num_samples} samples: waits for {scorer}",
+        )
+        for (batch, fragment), since in job.sq.waiting()
+    ]
+    items += [
+        QueueItem(
+            queue="uq",
+            job=job.id,
+            rollout=batch.rollout,
+            micro_batch=batch.index,
+            version=batch.stamp[1] if batch.stamp else job.version,
+            age_s=(now_ns - since) / SECOND,
+            reason="waits for the trainer"
+            if batch.global_step == job.global_step
+            else f"waits for the commit of global step {batch.global_step - 1}",
+        )
+        for batch, since in job.uq.waiting()
+    ]
+    return QueueView(items=tuple(items))
+
+
+def status_view(state: State, now_ns: int, started_ns: int) -> StatusView:
+    job = state.active()
+    queue = queue_view(state, now_ns)
+    scoring = [item.age_s for item in queue.items if item.queue == "sq"]
+    updating = [item.age_s for item in queue.items if item.queue == "uq"]
+    return StatusView(
+        epoch=state.epoch,
+        uptime_s=(now_ns - started_ns) / SECOND,
+        nodes=node_views(state, now_ns),
+        sq_depth=len(scoring),
+        sq_oldest_s=max(scoring, default=None),
+        uq_depth=len(updating),
+        uq_oldest_s=max(updating, default=None),
+        job=job_view(job) if job else None,
+        queued=sum(other.state == "queued" for other in state.jobs.values()),
+        bubble_share=_bubble_share(state, job, now_ns) if job else None,
+        problems=_problems(state, job, now_ns),
+    )
+
+
+def _bubble_share(state: State, job: Job, now_ns: int) -> float | None:
+    """Closed intervals plus what is still open now."""
+    open_ns = bubble_ns = 0
+    if job.step_start_ns:
+        for worker in state.workers.values():
+            if involved(job, worker) and worker.idle_since is not None:
+                open_ns += now_ns - worker.idle_since
+                bubble_ns += (now_ns - worker.idle_since) if worker.idle_bubble else 0
+    total = job.worker_ns + open_ns
+    return (job.bubble_ns + bubble_ns) / total if total else None
+
+
+def _problems(state: State, job: Job | None, now_ns: int) -> tuple[str, ...]:
+    found = []
+    for worker in state.workers.values():
+        silent = (now_ns - worker.beat_ns) / SECOND
+        if worker.session is None:
+            found.append(f"{worker.name}: not back since the driver's restart {silent:.0f} s ago")
+        elif worker.torpid:
+            found.append(f"{worker.name}: torpid, no heartbeat for {silent:.0f} s")
+    if state.disk_full:
+        found.append(f"disk full: {state.disk_full}")
+    if job is not None and job.state == "preparing" and job.reason != "workers load the model":
+        found.append(f"job {job.id} waits: {job.reason}")
+    return tuple(found)
+
+
+def _node(state: State, worker: Worker, now_ns: int) -> NodeView:
+    lease = state.leases.get(worker.lease or "")
+    name = "lost" if worker.session is None else "torpid" if worker.torpid else "busy" if lease else "idle"
+    hello = worker.hello
+    return NodeView(
+        name=worker.name,
+        role=worker.role,
+        node=hello.node,
+        state=name,
+        doing=_doing(lease) if lease else worker.idle_cause or "nothing to do",
+        device=hello.device,
+        pid=hello.pid,
+        session=worker.session or "",
+        heartbeat_age_s=(now_ns - worker.beat_ns) / SECOND,
+        tasks_done=worker.num_tasks,
+        versions={"digend": hello.versions.digend, "python": hello.versions.python, **hello.versions.numbers},
+    )
+
+
+def _doing(lease: Lease) -> str:
+    batch = lease.micro_batch
+    if batch is None:
+        return f"{lease.label} of {lease.job}"
+    if batch.purpose == "evaluate":
+        return f"{lease.label} of prompt {batch.groups[0].prompt.text!r}"
+    phase = "" if batch.phase is not Phase.UPDATING else f", step {batch.global_step}"
+    return f"{lease.label} of micro-batch {batch.index}{phase}"
