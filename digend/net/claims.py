@@ -24,9 +24,7 @@ class Claim:
         self._lock = _locked(path)
         if path.exists() and not stat.S_ISSOCK(path.stat().st_mode):
             self.release()
-            raise AddressInUse(
-                f"{path} is a file of another kind, not a socket: move it away, or use another address"
-            )
+            raise AddressInUse(f"{path} is a file of another kind, not a socket: move it away, or use another address")
 
     def release(self) -> None:
         if self._lock >= 0:
@@ -41,9 +39,7 @@ def _locked(path: Path) -> int:
     except BlockingIOError:
         holder = os.read(lock, 32).decode("ascii", "replace").strip() or "unknown"
         os.close(lock)
-        raise AddressInUse(
-            f"ipc://{path} is served by process {holder}: stop it, or use another address"
-        ) from None
+        raise AddressInUse(f"ipc://{path} is served by process {holder}: stop it, or use another address") from None
     os.ftruncate(lock, 0)
     os.write(lock, f"{os.getpid()}\n".encode())
     return lock

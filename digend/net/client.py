@@ -85,11 +85,11 @@ class Client:
 
     def _wait(self, events: int, deadline: float) -> bool:
         remaining_ms = (deadline - time.monotonic()) * 1000
-        return bool(remaining_ms > 0 and self._socket.poll(remaining_ms, events))
+        return bool(remaining_ms > 0 and self._socket.poll(int(remaining_ms) + 1, events))
 
 
 def _answers(reply: object, message: Request) -> bool:
-    """Replies to earlier requests that gave up are skipped; a refusal of something unreadable can only be ours."""
+    """Late replies to earlier requests are skipped; a refusal of something unreadable can only be ours."""
     return isinstance(reply, Refused) or getattr(reply, "request", None) in (message.request, "")
 
 

@@ -26,9 +26,7 @@ class Link:
         self._allowed = frozenset(allowed)
 
     @classmethod
-    def connect(
-        cls, address: str, *, base: Path | None = None, allowed: Collection[type] = TO_WORKER
-    ) -> "Link":
+    def connect(cls, address: str, *, base: Path | None = None, allowed: Collection[type] = TO_WORKER) -> "Link":
         """Returns at once, whether the driver is there or not. Raises BadAddress."""
         endpoint = resolve(address, base)
         channel = Channel(zmq.DEALER)

@@ -40,9 +40,7 @@ Received = tuple[bytes, object]
 class ControlServer:
     """Made by `bind`. `address` is the real endpoint, with the port where a free one was asked for."""
 
-    def __init__(
-        self, channel: Channel, address: str, claim: Claim | None, allowed: Collection[type]
-    ) -> None:
+    def __init__(self, channel: Channel, address: str, claim: Claim | None, allowed: Collection[type]) -> None:
         self.address = address
         self._channel = channel
         self._claim = claim
@@ -55,9 +53,7 @@ class ControlServer:
         endpoint = resolve(address, wildcard=True)
         path = socket_path(endpoint)
         claim = Claim(path) if path else None
-        channel = Channel(
-            zmq.ROUTER, copy_threshold=0
-        )  # without copies, so that every message can be tracked
+        channel = Channel(zmq.ROUTER, copy_threshold=0)  # without copies, so that every message can be tracked
         prepare_router(channel.socket)
         try:
             return cls(channel, bound(channel.socket, endpoint), claim, allowed)
@@ -135,9 +131,7 @@ def bound(socket: Any, endpoint: str) -> str:
         socket.bind(endpoint)
     except zmq.ZMQError as error:
         if error.errno == zmq.EADDRINUSE:
-            raise AddressInUse(
-                f"{endpoint} is taken by another process: stop it, or use another port"
-            ) from None
+            raise AddressInUse(f"{endpoint} is taken by another process: stop it, or use another port") from None
         raise OSError(error.errno, f"{endpoint} cannot be bound: {error}") from None
     address: str = socket.getsockopt_string(zmq.LAST_ENDPOINT)
     return address

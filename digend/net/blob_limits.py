@@ -1,0 +1,20 @@
+"""The data plane's limits and errors, shared by both ends."""
+
+CHUNK_BYTES = 2 * 1024 * 1024
+"""What a consumer asks for at once."""
+MAX_CHUNK_BYTES = 4 * 1024 * 1024
+"""What an owner sends at once."""
+CREDIT_BYTES = 16 * 1024 * 1024
+"""Asked for and not yet arrived, per owner, over all pulls."""
+MIN_COST_BYTES = 64 * 1024
+"""Credit that even the smallest request takes, so that their number is bounded too."""
+MAX_MANIFEST_BYTES = 16 * 1024 * 1024
+MAX_PULL_BYTES = 256 * 1024**3
+
+
+class BlobLost(Exception):
+    """The owner is silent, does not hold the blob, or is another process than the one that made it."""
+
+
+class BlobCorrupt(Exception):
+    """What arrived is not what the reference promises; names the tensor."""

@@ -1,0 +1,170 @@
+"""Tensors that stay with their maker: held in memory, sent in chunks to whoever has a reference, until freed.
+
+Must not know what the tensors mean. Invariant: what is held changes only through `put` and `free`, which any thread
+may call; only the task that runs `serve` touches the socket. A blob's id names the process's life, so another life
+at the same address never has it.
+"""
+
+import os
+import socket
+import time
+from collections.abc import Iterable, Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from hashlib import blake2b
+from itertools import count
+from pathlib import Path
+from threading import Lock
+from typing import Any
+
+import zmq
+
+from digend.net.addresses import BadAddress, resolve, socket_path
+from digend.net.blob_limits import MAX_CHUNK_BYTES
+from digend.net.channel import Channel
+from digend.net.claims import AddressInUse
+from digend.net.server import bound
+from digend.net.sockets import prepare_router
+from digend.wire.codec import decode, encode
+from digend.wire.errors import Malformed, ProtocolError
+from digend.wire.messages import Pull, Pulled, PullRefused
+from digend.wire.refs import BlobRef
+from digend.wire.tensors import Array, digest_bytes, manifest_of, pack_manifest
+from digend.wire.verbs import TO_OWNER
+
+STALE_S = 60.0
+"""A socket file of this age that nobody listens on was left by a killed process."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Held:
+    manifest: bytes
+    tensors: Mapping[str, Array]
+    num_bytes: int
+
+    def data(self, name: str) -> memoryview | None:
+        """The manifest for "", else a tensor's bytes."""
+        if not name:
+            return memoryview(self.manifest)
+        array = self.tensors.get(name)
+        return None if array is None else memoryview(array.data)
+
+
+class BlobServer:
+    """Made by `bind`. `address` is the real endpoint and goes into every reference."""
+
+    def __init__(self, channel: Channel, address: str, instance: str) -> None:
+        self.address = address
+        self.instance = instance
+        self._channel = channel
+        self._lock = Lock()
+        self._blobs: dict[str, _Held] = {}
+        self._numbers = count()
+
+    @classmethod
+    def bind(cls, data: str, instance: str, state_dir: Path) -> "BlobServer":
+        """`data`: "ipc" (a socket file under `state_dir`) or tcp://127.0.0.1 (a free port, unless one is named).
+
+        `instance` names this life of the process. Raises BadAddress, AddressInUse, OSError.
+        """
+        endpoint = _endpoint(data, instance, state_dir)
+        channel = Channel(zmq.ROUTER)
+        prepare_router(channel.socket)
+        try:
+            return cls(channel, bound(channel.socket, endpoint), instance)
+        except OSError:
+            channel.close(0)
+            raise
+
+    def put(self, tensors: Mapping[str, Array]) -> BlobRef:
+        """Holds the tensors, without a copy, until `free`. Reads each byte once for the digests. Any thread."""
+        manifest = pack_manifest(manifest_of(tensors))
+        held = _Held(manifest, dict(tensors), sum(array.num_bytes for array in tensors.values()))
+        with self._lock:
+            blob = f"{self.instance}-{next(self._numbers)}"
+            self._blobs[blob] = held
+        return BlobRef(
+            owner=self.address,
+            instance=self.instance,
+            id=blob,
+            num_bytes=held.num_bytes,
+            digest=digest_bytes(manifest),
+        )
+
+    def free(self, blobs: Iterable[str]) -> None:
+        """Lets go of blobs by id; ids that are not held are ignored. Chunks on their way still arrive. Any thread."""
+        with self._lock:
+            for blob in blobs:
+                self._blobs.pop(blob, None)
+
+    @property
+    def held_bytes(self) -> int:
+        with self._lock:
+            return sum(held.num_bytes for held in self._blobs.values())
+
+    async def serve(self) -> None:
+        """Answers until `close`. One task, for the socket's whole life."""
+        while (frames := await self._channel.receive()) is not None:
+            peer, *rest = frames
+            with suppress(zmq.ZMQError):  # gone, or takes nothing: its own deadline tells it
+                self._channel.send([peer, *self._reply(rest)])
+
+    def close(self, linger_ms: int = 0) -> None:
+        """Frees the address and all blobs."""
+        self._channel.close(linger_ms)
+        with self._lock:
+            self._blobs.clear()
+
+    def _reply(self, frames: list[bytes]) -> list[Any]:
+        try:
+            if len(frames) != 1:
+                raise Malformed(f"{len(frames)} frames, not one")
+            return self._chunk(decode(frames[0], TO_OWNER))
+        except ProtocolError as error:
+            return [encode(PullRefused(request="", reason=str(error)))]
+
+    def _chunk(self, pull: Pull) -> list[Any]:
+        with self._lock:
+            held = self._blobs.get(pull.blob)
+        if held is None:
+            return _refusal(pull, f"{self.instance} does not hold it (freed, or made in another life)")
+        data = held.data(pull.name)
+        if data is None:
+            return _refusal(pull, f"it has no tensor {pull.name!r}")
+        if not (0 <= pull.offset <= len(data) and 0 <= pull.size <= MAX_CHUNK_BYTES):
+            return _refusal(pull, f"bytes {pull.offset} + {pull.size} cannot be sent at once")
+        chunk = data[pull.offset : pull.offset + pull.size]
+        return [encode(Pulled(request=pull.request, total=len(data))), chunk]
+
+
+def _refusal(pull: Pull, reason: str) -> list[Any]:
+    return [encode(PullRefused(request=pull.request, reason=f"blob {pull.blob}: {reason}"))]
+
+
+def _endpoint(data: str, instance: str, state_dir: Path) -> str:
+    if data != "ipc":
+        if data.startswith("ipc:"):
+            raise BadAddress(f"data = {data!r}: write 'ipc' (socket files go under `state`) or tcp://127.0.0.1")
+        return resolve(data, wildcard=True)
+    folder = state_dir.absolute() / "blobs"
+    name = blake2b(instance.encode(), digest_size=6).hexdigest()
+    endpoint = resolve(f"ipc://{folder / name}.sock")
+    folder.mkdir(parents=True, exist_ok=True)
+    _sweep(folder)
+    path = socket_path(endpoint)
+    if path is not None and _listens(path):
+        raise AddressInUse(f"another process has the instance name {instance!r} and listens at {path}")
+    return endpoint
+
+
+def _sweep(folder: Path) -> None:
+    """Removes socket files of killed processes; a young one may belong to a process that is about to listen."""
+    for path in folder.glob("*.sock"):
+        with suppress(OSError):
+            if time.time() - path.stat().st_mtime > STALE_S and not _listens(path):
+                path.unlink()
+
+
+def _listens(path: Path) -> bool:
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as probe:
+        return probe.connect_ex(os.fspath(path)) == 0

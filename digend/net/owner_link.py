@@ -1,0 +1,132 @@
+"""A consumer's connection to one owner of blobs: many pulls share it, each request has its own future.
+
+Invariant: at most CREDIT_BYTES are asked for and not yet here. Whatever the owner sends renews the patience of all
+pulls from it: a pull that waits in line behind a large one is not late.
+"""
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from itertools import count
+from typing import Any
+
+import zmq
+
+from digend.net.addresses import resolve
+from digend.net.blob_limits import CREDIT_BYTES, MAX_CHUNK_BYTES, MIN_COST_BYTES, BlobCorrupt, BlobLost
+from digend.net.channel import Channel
+from digend.net.credits import Credits
+from digend.net.sockets import prepare_dealer
+from digend.wire.codec import decode, encode
+from digend.wire.errors import ProtocolError
+from digend.wire.messages import Pull, Pulled, PullRefused
+from digend.wire.verbs import FROM_OWNER
+
+Sink = Callable[[memoryview], None]
+"""Takes a chunk's bytes, which are gone after the call."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Asked:
+    sink: Sink
+    done: asyncio.Future[int]
+
+
+class OwnerLink:
+    """Raises BadAddress. Belongs to the running event loop."""
+
+    def __init__(self, address: str) -> None:
+        endpoint = resolve(address)
+        self.address = address
+        self._channel = Channel(zmq.DEALER)
+        prepare_dealer(self._channel.socket, max_frame_bytes=MAX_CHUNK_BYTES)
+        self._channel.socket.connect(endpoint)
+        self._credits = Credits(CREDIT_BYTES)
+        self._asked: dict[str, _Asked] = {}
+        self._numbers = count()
+        self._patience: dict[asyncio.Timeout, float] = {}
+        self._reader = asyncio.create_task(self._read(), name=f"blobs from {address}")
+
+    @property
+    def idle(self) -> bool:
+        """No pull uses it."""
+        return not self._patience
+
+    @asynccontextmanager
+    async def patience(self, timeout_s: float) -> AsyncIterator[None]:
+        """The block gets TimeoutError once the owner has been silent for `timeout_s`."""
+        async with asyncio.timeout(timeout_s) as timeout:
+            self._patience[timeout] = timeout_s
+            try:
+                yield
+            finally:
+                del self._patience[timeout]
+
+    async def ask(self, blob: str, name: str, offset: int, size: int, sink: Sink) -> asyncio.Future[int]:
+        """Asks for a chunk, as soon as there is credit. The future gives the tensor's size, after `sink` has run.
+
+        It fails with BlobLost or BlobCorrupt; cancel it to give up.
+        """
+        cost = max(size, MIN_COST_BYTES)
+        await self._credits.take(cost)
+        request = str(next(self._numbers))
+        done: asyncio.Future[int] = asyncio.get_running_loop().create_future()
+        self._asked[request] = _Asked(sink, done)
+        done.add_done_callback(lambda _: self._settle(request, cost))
+        try:
+            await self._send(Pull(request=request, blob=blob, name=name, offset=offset, size=size))
+        except BaseException:
+            done.cancel()
+            raise
+        return done
+
+    def close(self) -> None:
+        """The reader ends by itself; what was asked for never comes."""
+        self._channel.close(0)
+
+    async def _send(self, pull: Pull) -> None:
+        data = encode(pull)
+        while True:
+            try:
+                self._channel.send([data])
+                return
+            except zmq.Again:
+                await self._channel.writable()
+
+    def _settle(self, request: str, cost: int) -> None:
+        self._asked.pop(request, None)
+        self._credits.give(cost)
+
+    async def _read(self) -> None:
+        while (frames := await self._channel.receive(copy=False)) is not None:
+            self._renew()
+            self._arrived(frames)
+
+    def _renew(self) -> None:
+        now = asyncio.get_running_loop().time()
+        for timeout, timeout_s in self._patience.items():
+            if not timeout.expired():
+                timeout.reschedule(now + timeout_s)
+
+    def _arrived(self, frames: list[Any]) -> None:
+        try:
+            reply = decode(frames[0].buffer, FROM_OWNER)
+        except ProtocolError:
+            return  # not an owner of blobs; the pulls end by their own patience
+        asked = self._asked.get(reply.request)
+        if asked is None or asked.done.done():
+            return
+        try:
+            asked.done.set_result(_total(reply, frames, asked.sink))
+        except (BlobLost, BlobCorrupt) as error:
+            asked.done.set_exception(error)
+
+
+def _total(reply: Pulled | PullRefused, frames: list[Any], sink: Sink) -> int:
+    if isinstance(reply, PullRefused):
+        raise BlobLost(reply.reason)
+    if len(frames) != 2:
+        raise BlobCorrupt(f"a chunk came in {len(frames)} frames, not two")
+    sink(frames[1].buffer)
+    return reply.total
