@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SamplingRules:
-    """What the driver draws for this algorithm; the same fields as the core's `RolloutRules`, without the noise level."""
+    """What the driver draws for this algorithm: the fields of the core's `RolloutRules`, without the noise level."""
 
     window_size: int | None
     window_lo: int
@@ -35,8 +35,8 @@ class SamplingRules:
 class Pairs:
     """N (sample, timestep) pairs of one forward pass.
 
-    latents, next_latents [N, *L] fp32 (or fp64); index [N] int64; old_log_prob [N]; advantage [N]; level: one float, the
-    noise level of all these pairs; sigmas: the whole list.
+    latents, next_latents [N, *L] fp32 (or fp64); index [N] int64; old_log_prob [N]; advantage [N]; level: one float,
+    the noise level of all these pairs; sigmas: the whole list.
     """
 
     latents: torch.Tensor

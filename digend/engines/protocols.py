@@ -70,7 +70,7 @@ class Engine(Protocol):
         ...
 
     def applied(self, job: str) -> tuple[int, int, tuple[int, ...]]:
-        """Trainer: (version, global_step, micro-batches accumulated since the last commit); others: (version, -1, ())."""
+        """Trainer: (version, global_step, micro-batches in the gradient of that step); others: (version, -1, ())."""
         ...
 
 

@@ -56,7 +56,12 @@ class Model(Protocol):
         ...
 
     def velocity(
-        self, latents: torch.Tensor, sigma: torch.Tensor, conditions: Sequence[Condition], guidance_scale: float, shape: Shape
+        self,
+        latents: torch.Tensor,
+        sigma: torch.Tensor,
+        conditions: Sequence[Condition],
+        guidance_scale: float,
+        shape: Shape,
     ) -> torch.Tensor:
         """[B, *L] of latents [B, *L], sigma [B] and one condition a sample; samples may be at different sigmas."""
         ...
@@ -66,7 +71,11 @@ class Model(Protocol):
         ...
 
     def save(self, folder: str) -> None:
-        """The whole pipeline in diffusers' layout, safetensors."""
+        """The whole pipeline in diffusers' layout, safetensors; adapters are merged into a copy."""
+        ...
+
+    def save_adapter(self, folder: str) -> None:
+        """The LoRA adapter alone, as the stock pipeline's load_lora_weights reads it."""
         ...
 
     def unload_encoders(self) -> None: ...

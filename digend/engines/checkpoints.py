@@ -1,0 +1,147 @@
+"""Checkpoints on disk: `runs/JOB/checkpoints/step-000022`, complete or not there at all.
+
+A checkpoint is a folder: `weights.safetensors` (the trainable parameters by their published names),
+`optimizer.safetensors`, `state.json` (counters and what it belongs to), in the last one also `pipeline/` (diffusers'
+layout, loads with the stock library) and, for an adapter, `lora/`; and `manifest.json` with size and digest of every
+other file. Random state needs no keeping: every draw is keyed (digend.rl.seeds).
+
+Invariants: it is written into a hidden folder, synced, and renamed; a folder with another name or without a manifest is
+no checkpoint. Whatever is read back is checked against the manifest first, and nothing is unpickled.
+"""
+
+import json
+import os
+import shutil
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+from safetensors import SafetensorError
+from safetensors.torch import load_file, save_file
+from torch import Tensor
+
+from digend.engines.digests import file_digest
+from digend.engines.protocols import TaskFault
+
+WEIGHTS, OPTIMIZER, STATE, MANIFEST = "weights.safetensors", "optimizer.safetensors", "state.json", "manifest.json"
+PIPELINE, LORA = "pipeline", "lora"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CheckpointState:
+    """What a checkpoint belongs to."""
+
+    job: str
+    version: int
+    global_step: int
+    base_digest: str
+    final: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Checkpoint:
+    """Values read back: parameters and optimizer state by name, on the CPU, in memory of their own."""
+
+    state: CheckpointState
+    weights: Mapping[str, Tensor]
+    optimizer: Mapping[str, Tensor]
+
+
+def checkpoint_folder(runs_dir: Path, job: str, global_step: int) -> Path:
+    return runs_dir / job / "checkpoints" / f"step-{global_step:06d}"
+
+
+def write_checkpoint(folder: Path, checkpoint: Checkpoint, keep: int, extras: Callable[[Path], None]) -> str:
+    """Write `folder` whole and delete the oldest beyond `keep`; `extras` adds files to it while it is still hidden.
+
+    Returns the manifest's digest. Raises TaskFault("checkpoint") where the disk says no; what was there stays.
+    """
+    hidden = folder.with_name(f".{folder.name}.{os.getpid()}")
+    try:
+        shutil.rmtree(hidden, ignore_errors=True)
+        hidden.mkdir(parents=True)
+        save_file(dict(checkpoint.weights), hidden / WEIGHTS)
+        save_file(dict(checkpoint.optimizer), hidden / OPTIMIZER)
+        (hidden / STATE).write_text(json.dumps(asdict(checkpoint.state), indent=1), "utf-8")
+        extras(hidden)
+        _write_manifest(hidden)
+        digest = file_digest(hidden / MANIFEST)
+        _sync_tree(hidden)
+        _put_in_place(hidden, folder)
+    except (OSError, SafetensorError) as error:
+        shutil.rmtree(hidden, ignore_errors=True)
+        raise TaskFault("checkpoint", f"{folder} cannot be written: {error}") from error
+    _prune(folder, keep)
+    return digest
+
+
+def read_checkpoint(folder: Path) -> Checkpoint:
+    """Raises TaskFault("checkpoint") that names the file which is missing, torn or altered."""
+    try:
+        _check_manifest(folder)
+        state = CheckpointState(**json.loads((folder / STATE).read_text("utf-8")))
+        weights = load_file(folder / WEIGHTS)
+        optimizer = load_file(folder / OPTIMIZER)
+    except (OSError, ValueError, TypeError, KeyError, SafetensorError) as error:
+        raise TaskFault("checkpoint", f"checkpoint {folder} cannot be read: {error}") from error
+    return Checkpoint(
+        state,
+        {name: tensor.clone() for name, tensor in weights.items()},
+        {name: tensor.clone() for name, tensor in optimizer.items()},
+    )
+
+
+def _write_manifest(folder: Path) -> None:
+    files = {
+        path.relative_to(folder).as_posix(): {"bytes": path.stat().st_size, "blake2b": file_digest(path)}
+        for path in sorted(folder.rglob("*"))
+        if path.is_file()
+    }
+    (folder / MANIFEST).write_text(json.dumps({"files": files}, indent=1), "utf-8")
+
+
+def _check_manifest(folder: Path) -> None:
+    files = json.loads((folder / MANIFEST).read_text("utf-8"))["files"]
+    for required in (WEIGHTS, OPTIMIZER, STATE):
+        if required not in files:
+            raise ValueError(f"{MANIFEST} does not name {required}")
+    for name, entry in files.items():
+        path = folder / name
+        if not path.is_file():
+            raise ValueError(f"{name} is missing")
+        if path.stat().st_size != entry["bytes"]:
+            raise ValueError(f"{name} has {path.stat().st_size} bytes, the manifest says {entry['bytes']}")
+        if file_digest(path) != entry["blake2b"]:
+            raise ValueError(f"{name} differs from its digest in the manifest")
+
+
+def _sync_tree(folder: Path) -> None:
+    for path in (*folder.rglob("*"), folder):
+        _sync(path)
+
+
+def _sync(path: Path) -> None:
+    handle = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
+
+
+def _put_in_place(hidden: Path, folder: Path) -> None:
+    """Rename. An earlier incarnation's checkpoint of the same step makes room first and is deleted after."""
+    replaced = folder.with_name(f".replaced-{folder.name}.{os.getpid()}")
+    shutil.rmtree(replaced, ignore_errors=True)
+    if folder.exists():
+        folder.rename(replaced)
+    hidden.rename(folder)
+    _sync(folder.parent)
+    shutil.rmtree(replaced, ignore_errors=True)
+
+
+def _prune(written: Path, keep: int) -> None:
+    """Delete all but the newest `keep`, the one just written and final ones."""
+    newest_first = sorted(written.parent.glob("step-*"), key=lambda path: path.name, reverse=True)
+    for folder in newest_first[keep:]:
+        if folder != written and not (folder / PIPELINE).is_dir():
+            shutil.rmtree(folder, ignore_errors=True)

@@ -1,0 +1,242 @@
+"""One process's compute: whatever its role is asked to do, one task after another.
+
+Owns the loaded job and, on a trainer, its optimizer. A generator encodes, generates and scores; a trainer does all of
+that too (TAG, and colocated jobs), updates, commits and checkpoints; a reward process scores and never loads the model.
+Must not know sockets, leases or schedules: the Context stands for all of them.
+
+Invariants: one job is loaded at a time. `check_weights` may be called from another thread while `run` works: it reads
+the parameters' names, shapes and types, never their values.
+"""
+
+import os
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Literal, cast
+
+import torch
+from pydantic import BaseModel
+
+from digend.algorithms.spec import Objective
+from digend.config.job import JobConfig
+from digend.engines import encoding, restoring, rollout, scoring
+from digend.engines.jobs import Job, load_job, parse_config, sigma_list
+from digend.engines.protocols import Context, TaskFault
+from digend.engines.publishing import publish
+from digend.engines.training import Trainer
+from digend.plugins import load_object
+from digend.wire.refs import WeightsRef
+from digend.wire.tasks import (
+    CheckpointResult,
+    CheckpointTask,
+    CommitResult,
+    CommitTask,
+    EncodeResult,
+    EncodeTask,
+    GenerateResult,
+    GenerateTask,
+    PrepareResult,
+    PrepareTask,
+    ResetResult,
+    ResetTask,
+    ResultBody,
+    ScoreResult,
+    ScoreTask,
+    TaskBody,
+    UpdateResult,
+    UpdateTask,
+)
+from digend.wire.tensors import Array
+
+Role = Literal["generator", "trainer", "reward"]
+
+
+class LocalEngine:
+    """The Engine of one process on one device.
+
+    runs_dir: where checkpoints go, `JOB/checkpoints`; state_dir: embeddings' cache; reward_paths: folders from which
+    `file.py:function` rewards may come; threads: torch threads, 1 unless cores are idle.
+    """
+
+    def __init__(
+        self,
+        role: Role,
+        device: str,
+        runs_dir: str | Path,
+        state_dir: str | Path,
+        reward_paths: Sequence[str | Path] = (),
+        threads: int = 1,
+    ) -> None:
+        torch.set_num_threads(threads)
+        if device.startswith("cuda"):
+            os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")  # needed by deterministic = true
+        self._role = role
+        self._device = device
+        self._runs_dir = Path(runs_dir).absolute()
+        self._state_dir = Path(state_dir).absolute()
+        self._reward_paths = [Path(folder) for folder in reward_paths]
+        self._config: tuple[str, JobConfig] | None = None
+        self._job: Job | None = None
+        self._trainer: Trainer | None = None
+        self._scorers: list[scoring.Scorer] | None = None
+        self._actions: dict[str, Callable[..., ResultBody]] = {
+            "prepare": self._prepare,
+            "encode": self._encode,
+            "generate": self._generate,
+            "score": self._score,
+            "update": self._update,
+            "commit": self._commit,
+            "reset": self._reset,
+            "checkpoint": self._checkpoint,
+        }
+
+    def run(self, task: TaskBody, context: Context) -> ResultBody:
+        """Raises TaskFault for what the core knows how to handle, Cancelled for a revoked lease."""
+        try:
+            with self._exactness():
+                return self._actions[task.kind](task, context)
+        except torch.OutOfMemoryError as error:
+            raise TaskFault("out_of_memory", str(error).splitlines()[0], retry=True) from error
+
+    def check_weights(self, weights: WeightsRef, tensors: Mapping[str, Array]) -> int:
+        job = self._loaded(weights.job)
+        if weights.num_tensors != len(tensors):
+            raise TaskFault(
+                "weights", f"{len(tensors)} tensors came, the version was published with {weights.num_tensors}"
+            )
+        if weights.form != job.policy.form:
+            raise TaskFault("weights", f"the version is {weights.form}, the job trains {job.policy.form}")
+        return job.policy.check(tensors)
+
+    def adopt(self, weights: WeightsRef, tensors: Mapping[str, Array]) -> None:
+        """Raises TaskFault("weights") with nothing changed. A trainer has its own weights and ignores it."""
+        if self._role == "trainer":
+            return
+        job = self._loaded(weights.job)
+        self.check_weights(weights, tensors)
+        job.policy.bind(tensors)
+        job.incarnation, job.version = weights.incarnation, weights.version
+
+    def end(self, job: str) -> None:
+        """Unload; a job that is not loaded is no error."""
+        if self._config is not None and self._config[0] == job:
+            self._unload()
+
+    def applied(self, job: str) -> tuple[int, int, tuple[int, ...]]:
+        if self._job is None or self._job.id != job:
+            return -1, -1, ()
+        if self._trainer is None:
+            return self._job.version, -1, ()
+        return self._job.version, self._trainer.global_step, self._trainer.applied
+
+    # ------------------------------------------------------------------------------------------------ the tasks
+
+    def _prepare(self, task: PrepareTask, context: Context) -> PrepareResult:
+        """Load from the folder whatever was loaded before: a new incarnation starts from the checkpoint or base."""
+        self._unload()
+        config = parse_config(task)
+        self._config = (task.job, config)
+        try:
+            with context.stage("load"):
+                if self._role == "reward":
+                    self._scorers = scoring.build_scorers(config, self._device, self._reward_paths)
+                    return PrepareResult(base_digest="", num_parameters=0, num_trainable=0, sigmas=(), eval_sigmas=())
+                job = load_job(task, config, self._device)
+                if self._role == "generator" and config.schedule.scoring == "colocated":
+                    self._scorers = scoring.build_scorers(config, self._device, self._reward_paths)
+                self._trainer = self._build_trainer(job, task) if self._role == "trainer" else None
+            self._job = job
+            return self._prepared(job, context)
+        except BaseException:
+            self._unload()
+            raise
+
+    def _prepared(self, job: Job, context: Context) -> PrepareResult:
+        sampling, evaluation = job.config.sampling, job.config.eval
+        return PrepareResult(
+            base_digest=job.base_digest,
+            num_parameters=job.policy.num_parameters,
+            num_trainable=job.policy.num_trainable,
+            sigmas=sigma_list(job, sampling.num_timesteps),
+            eval_sigmas=sigma_list(job, evaluation.num_timesteps or sampling.num_timesteps),
+            weights=publish(job, context) if self._role == "trainer" else None,
+        )
+
+    def _build_trainer(self, job: Job, task: PrepareTask) -> Trainer:
+        build = cast(Callable[[BaseModel], Objective], load_object(job.algorithm.objective))
+        objective = build(job.algorithm_options)
+        if objective.needs_reference:
+            job.policy.keep_base()
+        if job.config.training.gradient_checkpointing:
+            _checkpoint_gradients(job)
+        trainer = Trainer(job, objective)
+        if task.checkpoint is not None:
+            restoring.restore(job, trainer, task.checkpoint, task.version)
+        elif task.version != 0:
+            raise TaskFault("checkpoint", f"version {task.version} was asked for without a checkpoint to restore")
+        return trainer
+
+    def _encode(self, task: EncodeTask, context: Context) -> EncodeResult:
+        return encoding.encode(self._loaded(task.job), task, context, self._state_dir)
+
+    def _generate(self, task: GenerateTask, context: Context) -> GenerateResult:
+        return rollout.generate(self._loaded(task.job), task, context)
+
+    def _score(self, task: ScoreTask, context: Context) -> ScoreResult:
+        if self._config is None or self._config[0] != task.job:
+            raise TaskFault("internal", f"job {task.job} is not prepared here", retry=True)
+        config = self._config[1]
+        if self._scorers is None:
+            with context.stage("load"):
+                self._scorers = scoring.build_scorers(config, self._device, self._reward_paths)
+        return scoring.score(self._scorers, task, config.sampling.rollout_batch, context)
+
+    def _update(self, task: UpdateTask, context: Context) -> UpdateResult:
+        return self._training(task.job).update(task, context)
+
+    def _commit(self, task: CommitTask, context: Context) -> CommitResult:
+        return self._training(task.job).commit(task, context)
+
+    def _reset(self, task: ResetTask, context: Context) -> ResetResult:
+        self._training(task.job).reset()
+        return ResetResult()
+
+    def _checkpoint(self, task: CheckpointTask, context: Context) -> CheckpointResult:
+        trainer = self._training(task.job)
+        with context.stage("checkpoint"):
+            return restoring.save(self._loaded(task.job), trainer, task, self._runs_dir)
+
+    # ------------------------------------------------------------------------------------------------ what is loaded
+
+    def _loaded(self, job: str) -> Job:
+        if self._job is None or self._job.id != job:
+            raise TaskFault("internal", f"job {job} is not prepared here", retry=True)
+        return self._job
+
+    def _training(self, job: str) -> Trainer:
+        self._loaded(job)
+        if self._trainer is None:
+            raise TaskFault("internal", f"a {self._role} does not train")
+        return self._trainer
+
+    def _unload(self) -> None:
+        self._config = self._job = self._trainer = self._scorers = None
+
+    @contextmanager
+    def _exactness(self) -> Iterator[None]:
+        """deterministic = true: only algorithms that give the same bits again."""
+        wanted = self._config is not None and self._config[1].training.deterministic
+        before = torch.are_deterministic_algorithms_enabled()
+        torch.use_deterministic_algorithms(wanted or before)
+        try:
+            yield
+        finally:
+            torch.use_deterministic_algorithms(before)
+
+
+def _checkpoint_gradients(job: Job) -> None:
+    for name, module in job.model.trainable.items():
+        enable = getattr(module, "enable_gradient_checkpointing", None)
+        if enable is None:
+            raise TaskFault("config", f"training.gradient_checkpointing: {name} does not support it")
+        enable()

@@ -1,0 +1,120 @@
+"""A job as one process holds it: the parsed job file, the loaded model and the policy.
+
+Owns the step from a PrepareTask to a loaded job, and the sigma lists that the driver pins into every request. Must not
+know tasks other than that one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import cast
+
+from pydantic import BaseModel, ValidationError
+
+from digend.algorithms.spec import AlgorithmSpec
+from digend.config.job import JobConfig
+from digend.engines.conditions import Conditions
+from digend.engines.digests import folder_digest
+from digend.engines.policy import Adapter, Policy
+from digend.engines.protocols import TaskFault
+from digend.models.spec import Model, ModelSpec, Shape
+from digend.plugins import algorithm_spec, load_object, model_spec, validate_options
+from digend.rl import sigmas as sigma_schedules
+from digend.wire.tasks import PrepareTask
+
+Load = Callable[[str, str, str, BaseModel], Model]
+
+
+@dataclass(slots=True, kw_only=True)
+class Job:
+    """One loaded job. `incarnation` and `version` are those of the policy's present weights; version 0 is the base."""
+
+    id: str
+    incarnation: int
+    config: JobConfig
+    family: ModelSpec
+    model_options: BaseModel
+    algorithm: AlgorithmSpec
+    algorithm_options: BaseModel
+    shape: Shape
+    model: Model
+    policy: Policy
+    conditions: Conditions
+    base_digest: str
+    version: int
+
+
+def parse_config(task: PrepareTask) -> JobConfig:
+    """Raises TaskFault("config")."""
+    try:
+        return JobConfig.model_validate_json(task.config)
+    except ValidationError as error:
+        raise TaskFault("config", f"the job file is refused: {error}") from error
+
+
+def load_job(task: PrepareTask, config: JobConfig, device: str) -> Job:
+    """Load model and policy. Raises TaskFault("config") for options, TaskFault("model") for the folder."""
+    try:
+        family = model_spec(config.model.family)
+        model_options = validate_options(family, config.model.options, "model.options")
+        algorithm = algorithm_spec(config.algorithm.name)
+        algorithm_options = validate_options(algorithm, config.algorithm.options, "algorithm.options")
+        loader = cast(Load, load_object(family.loader))
+    except ValueError as error:  # PluginError and PluginOptionError
+        raise TaskFault("config", str(error)) from error
+    shape = Shape(height=config.sampling.height, width=config.sampling.width, num_frames=config.sampling.num_frames)
+    model, base_digest = _load_model(config, loader, device, model_options)
+    try:
+        model.check(shape)
+    except ValueError as error:
+        raise TaskFault("config", str(error)) from error
+    return Job(
+        id=task.job,
+        incarnation=task.incarnation,
+        config=config,
+        family=family,
+        model_options=model_options,
+        algorithm=algorithm,
+        algorithm_options=algorithm_options,
+        shape=shape,
+        model=model,
+        policy=Policy(model, _adapter(config, family)),
+        conditions=Conditions(),
+        base_digest=base_digest,
+        version=0,
+    )
+
+
+def _load_model(config: JobConfig, loader: Load, device: str, options: BaseModel) -> tuple[Model, str]:
+    path = config.model.path
+    try:
+        model = loader(path, device, config.model.dtype, options)
+        return model, folder_digest(Path(path))
+    except (OSError, ValueError) as error:
+        raise TaskFault("model", str(error)) from error
+
+
+def _adapter(config: JobConfig, family: ModelSpec) -> Adapter | None:
+    training = config.training
+    if training.trainable == "full":
+        return None
+    return Adapter(
+        rank=training.lora_rank,
+        alpha=training.lora_alpha,
+        targets=training.lora_targets or family.lora_targets,
+        seed=config.seed,
+    )
+
+
+def sigma_list(job: Job, num_timesteps: int) -> tuple[float, ...]:
+    """The sigma schedule that `sampling.sigma_schedule` names. Raises TaskFault("config")."""
+    name, _, argument = job.config.sampling.sigma_schedule.partition(":")
+    try:
+        if name == "family":
+            return tuple(sigma_schedules.check(job.model.sigmas(num_timesteps, job.shape)))
+        arguments: Sequence[float] = (float(argument),) if argument else ()
+        return sigma_schedules.schedule(name)(num_timesteps, *arguments)
+    except (ValueError, TypeError) as error:
+        raise TaskFault("config", f"sampling.sigma_schedule = {name!r}: {error}") from error

@@ -1,0 +1,59 @@
+"""The optimizer's construction, its state as named tensors, and the search for a gradient that is not finite.
+
+Invariant: `load_state(save_state())` continues bit for bit. State is plain tensors, so it can be kept as safetensors.
+"""
+
+import math
+from collections.abc import Mapping, Sequence
+
+import torch
+from torch import Tensor
+
+from digend.config.job import TrainingConfig
+
+STATE = ("step", "exp_avg", "exp_avg_sq")
+
+
+def build_optimizer(parameters: Sequence[torch.nn.Parameter], training: TrainingConfig) -> torch.optim.AdamW:
+    """AdamW at a constant learning rate."""
+    return torch.optim.AdamW(
+        parameters,
+        lr=training.learning_rate,
+        betas=training.betas,
+        eps=training.epsilon,
+        weight_decay=training.weight_decay,
+    )
+
+
+def save_state(optimizer: torch.optim.AdamW, parameters: Mapping[str, torch.nn.Parameter]) -> dict[str, Tensor]:
+    """`{state}/{parameter}` on the CPU; nothing for parameters that were never stepped."""
+    return {
+        f"{kind}/{name}": optimizer.state[parameter][kind].detach().cpu().clone()
+        for name, parameter in parameters.items()
+        if parameter in optimizer.state
+        for kind in STATE
+    }
+
+
+def load_state(
+    optimizer: torch.optim.AdamW, parameters: Mapping[str, torch.nn.Parameter], tensors: Mapping[str, Tensor]
+) -> None:
+    """Raises KeyError where a parameter has some of its state but not all, ValueError for tensors of no parameter."""
+    known = {f"{kind}/{name}" for name in parameters for kind in STATE}
+    if unknown := sorted(set(tensors) - known):
+        raise ValueError(f"optimizer state of an unknown parameter: {unknown[0]}")
+    for name, parameter in parameters.items():
+        if f"step/{name}" in tensors:
+            state = {kind: tensors[f"{kind}/{name}"].clone() for kind in STATE}
+            moments = {kind: state[kind].to(parameter.device) for kind in STATE[1:]}
+            optimizer.state[parameter] = {"step": state["step"], **moments}
+
+
+def first_non_finite(parameters: Mapping[str, torch.nn.Parameter], norm: float) -> str | None:
+    """Why a step must be skipped, with the first tensor that is not finite; None where the norm is finite."""
+    if math.isfinite(norm):
+        return None
+    for name, parameter in parameters.items():
+        if parameter.grad is not None and not bool(torch.isfinite(parameter.grad).all()):
+            return f"gradient of {name} is not finite"
+    return f"gradient norm is {norm}, though every gradient is finite"

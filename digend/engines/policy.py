@@ -1,0 +1,163 @@
+"""The policy: the trainable parameters of a loaded model, by the names under which they are published.
+
+Owns which parameters learn (all of the trainable modules, or a LoRA adapter's), their names
+`{component}/{parameter}`, how a published version is checked and bound, and the frozen base as the reference of a KL.
+Must not know optimizers or tasks.
+
+Invariants: a version binds every trainable parameter or none. Binding copies values into the memory the parameters
+already have. A fresh adapter's values depend on the job's seed and the parameter's name only, so every process of a job
+starts from the same policy. The base of an adapter is never changed: an adapter is swapped, not merged.
+"""
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from digend.engines.arrays import dtype_name, to_array, to_tensor
+from digend.engines.protocols import TaskFault
+from digend.models.spec import Model
+from digend.rl.seeds import seed_of
+from digend.wire.tensors import Array
+
+ADAPTER = "default"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Adapter:
+    """A LoRA adapter's shape; `seed` is the job's."""
+
+    rank: int
+    alpha: float
+    targets: Sequence[str]
+    seed: int
+
+
+class Policy:
+    """What is trained of a model, in full or as an adapter. Raises TaskFault("config") where no module is a target."""
+
+    def __init__(self, model: Model, adapter: Adapter | None) -> None:
+        self._modules = dict(model.trainable)
+        self._adapter = adapter
+        self.form = "full" if adapter is None else "lora"
+        for component, module in self._modules.items():
+            if adapter is None:
+                module.requires_grad_(True)
+            else:
+                _add_adapter(component, module, adapter)
+        self.parameters: dict[str, torch.nn.Parameter] = {
+            f"{component}/{name}": parameter
+            for component, module in self._modules.items()
+            for name, parameter in module.named_parameters()
+            if parameter.requires_grad
+        }
+        self._expected = {name: (dtype_name(each.dtype), tuple(each.shape)) for name, each in self.parameters.items()}
+        self._base: dict[str, Tensor] | None = None
+
+    @property
+    def num_parameters(self) -> int:
+        """Of the trainable modules, frozen ones included."""
+        return sum(each.numel() for module in self._modules.values() for each in module.parameters())
+
+    @property
+    def num_trainable(self) -> int:
+        return sum(each.numel() for each in self.parameters.values())
+
+    def arrays(self) -> dict[str, Array]:
+        """A copy of every trainable parameter, for publishing."""
+        return {name: to_array(each) for name, each in self.parameters.items()}
+
+    def check(self, tensors: Mapping[str, Array]) -> int:
+        """How many tensors bind: all. Raises TaskFault("weights") else. Reads no values, so any thread may call it."""
+        fitting = [name for name, spec in self._expected.items() if _spec(tensors.get(name)) == spec]
+        if len(fitting) == len(self._expected) == len(tensors):
+            return len(fitting)
+        bound = f"bound {len(fitting)} of {len(self._expected)}"
+        for name, (dtype, shape) in self._expected.items():
+            if name not in tensors:
+                raise TaskFault("weights", f"{bound}: missing {name}")
+            if _spec(tensors[name]) != (dtype, shape):
+                raise TaskFault(
+                    "weights",
+                    f"{bound}: {name} is {tensors[name].dtype}{list(tensors[name].shape)}, "
+                    f"the model has {dtype}{list(shape)}",
+                )
+        extra = next(name for name in tensors if name not in self._expected)
+        raise TaskFault("weights", f"{bound}, and {len(tensors)} were sent: {extra} is no parameter of the model")
+
+    def bind(self, tensors: Mapping[str, Array]) -> None:
+        """Take over a version in place. Raises TaskFault("weights") before anything is changed."""
+        self.check(tensors)
+        with torch.no_grad():
+            for name, parameter in self.parameters.items():
+                parameter.copy_(to_tensor(tensors[name]))
+
+    def keep_base(self) -> None:
+        """Remember the present values as the reference; an adapter needs no copy, its base is frozen."""
+        if self._adapter is None:
+            self._base = {name: each.detach().clone() for name, each in self.parameters.items()}
+
+    @contextmanager
+    def reference(self) -> Iterator[None]:
+        """Inside, the modules compute as the frozen base and record no gradient."""
+        with torch.no_grad():
+            if self._adapter is not None:
+                modules: list[Any] = list(self._modules.values())
+                for module in modules:
+                    module.disable_adapters()
+                try:
+                    yield
+                finally:
+                    for module in modules:
+                        module.enable_adapters()
+                return
+            if self._base is None:
+                raise RuntimeError("keep_base() was not called: there is no reference")
+            learned = self._exchange(self._base)
+            try:
+                yield
+            finally:
+                self._exchange(learned)
+
+    def _exchange(self, values: Mapping[str, Tensor]) -> dict[str, Tensor]:
+        """Point the parameters at other memory; returns what they had."""
+        had = {name: each.data for name, each in self.parameters.items()}
+        for name, parameter in self.parameters.items():
+            parameter.data = values[name]
+        return had
+
+
+def _spec(array: Array | None) -> tuple[str, tuple[int, ...]] | None:
+    return None if array is None else (array.dtype, tuple(array.shape))
+
+
+def _add_adapter(component: str, module: Any, adapter: Adapter) -> None:
+    from peft import LoraConfig
+
+    config = LoraConfig(
+        r=adapter.rank,
+        lora_alpha=adapter.alpha,
+        target_modules=list(adapter.targets),
+        init_lora_weights="gaussian",
+    )
+    try:
+        with torch.random.fork_rng(devices=[]):
+            module.add_adapter(config, adapter_name=ADAPTER)
+    except ValueError as error:
+        raise TaskFault("config", f"training.lora_targets: {error}") from error
+    for name, parameter in module.named_parameters():
+        if parameter.requires_grad and "lora_A" in name:
+            _draw(parameter, 1 / adapter.rank, seed_of("lora", adapter.seed, component, name))
+
+
+def _draw(parameter: torch.nn.Parameter, std: float, seed: int) -> None:
+    """peft's gaussian initialisation, from a generator of our own and in aligned memory."""
+    rng = torch.Generator().manual_seed(seed)
+    if not math.isfinite(std):
+        raise ValueError(f"std {std} of an adapter's first values is not finite")
+    values = torch.randn(parameter.shape, generator=rng, dtype=torch.float32) * std
+    parameter.data = values.to(parameter.device, parameter.dtype)

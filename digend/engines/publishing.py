@@ -1,0 +1,23 @@
+"""Publishing a policy version: a copy of every trainable parameter, served to whoever stages it.
+
+Invariant: what is served is a copy, so the next optimizer step does not reach it.
+"""
+
+from digend.engines.jobs import Job
+from digend.engines.protocols import Context
+from digend.wire.refs import WeightsRef
+
+
+def publish(job: Job, context: Context) -> WeightsRef:
+    """Serve the present weights as version `job.version`."""
+    with context.stage("publish"):
+        arrays = job.policy.arrays()
+        blob = context.serve(arrays)
+    return WeightsRef(
+        blob=blob,
+        job=job.id,
+        incarnation=job.incarnation,
+        version=job.version,
+        num_tensors=len(arrays),
+        form=job.policy.form,
+    )

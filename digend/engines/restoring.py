@@ -1,0 +1,75 @@
+"""From a live trainer to a checkpoint and back.
+
+Owns what a checkpoint of a job holds and which checkpoints a job accepts: of the same base weights, with exactly the
+parameters that it trains. Invariant: after `restore`, the next commit gives the bits it would have given.
+"""
+
+from pathlib import Path
+
+import torch
+
+from digend.engines.arrays import to_array
+from digend.engines.checkpoints import (
+    LORA,
+    PIPELINE,
+    Checkpoint,
+    CheckpointState,
+    checkpoint_folder,
+    read_checkpoint,
+    write_checkpoint,
+)
+from digend.engines.jobs import Job
+from digend.engines.optimizer import load_state, save_state
+from digend.engines.protocols import TaskFault
+from digend.engines.training import Trainer
+from digend.wire.tasks import CheckpointResult, CheckpointTask
+
+
+def save(job: Job, trainer: Trainer, task: CheckpointTask, runs_dir: Path) -> CheckpointResult:
+    """Write weights, optimizer and counters; the last one also writes the whole pipeline, and an adapter by itself.
+
+    Raises TaskFault("checkpoint").
+    """
+    if task.version != job.version:
+        raise TaskFault("internal", f"checkpoint of version {task.version} asked for, but {job.version} is loaded")
+    folder = checkpoint_folder(runs_dir, job.id, task.global_step)
+    checkpoint = Checkpoint(
+        CheckpointState(
+            job=job.id,
+            version=job.version,
+            global_step=task.global_step,
+            base_digest=job.base_digest,
+            final=task.final,
+        ),
+        {name: each.detach().cpu().contiguous() for name, each in job.policy.parameters.items()},
+        save_state(trainer.optimizer, job.policy.parameters),
+    )
+
+    def extras(hidden: Path) -> None:
+        if task.final:
+            job.model.save(str(hidden / PIPELINE))
+            if job.policy.form == "lora":
+                job.model.save_adapter(str(hidden / LORA))
+
+    digest = write_checkpoint(folder, checkpoint, job.config.checkpoint.keep, extras)
+    return CheckpointResult(path=str(folder), digest=digest, pipeline=str(folder / PIPELINE) if task.final else None)
+
+
+def restore(job: Job, trainer: Trainer, folder: str, version: int) -> None:
+    """Bring weights, optimizer and counters back. Raises TaskFault("checkpoint") that names what does not fit."""
+    checkpoint = read_checkpoint(Path(folder))
+    state = checkpoint.state
+    for name, found, wanted in (
+        ("version", state.version, version),
+        ("base model's digest", state.base_digest, job.base_digest),
+    ):
+        if found != wanted:
+            raise TaskFault("checkpoint", f"{folder}: its {name} is {found}, the job's is {wanted}")
+    try:
+        with torch.no_grad():
+            job.policy.bind({name: to_array(tensor) for name, tensor in checkpoint.weights.items()})
+        load_state(trainer.optimizer, job.policy.parameters, checkpoint.optimizer)
+    except (TaskFault, KeyError, ValueError) as error:
+        raise TaskFault("checkpoint", f"{folder} does not fit the job: {error}") from error
+    job.version = state.version
+    trainer.global_step = state.global_step

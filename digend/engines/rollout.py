@@ -1,0 +1,172 @@
+"""Rollout: a fragment's samples from initial noise to pixels, with what training needs of each trajectory.
+
+Owns how samples are dealt into forward passes, and what is kept: latents at the timesteps that are trained and one
+after each, as they were scored, and the log-probs. Must not know gradients.
+
+Invariants: initial and step noise of a sample come from its own two seeds, whatever shares its forward pass or its
+fragment. A trajectory that is not finite is an error that names the timestep, never a sample.
+"""
+
+# Shapes: B samples of one forward pass; "..." the latent dimensions of a sample; n kept latents of a sample.
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from digend.diffusion.kernels import transition
+from digend.engines.arrays import to_array
+from digend.engines.jobs import Job
+from digend.engines.protocols import Context, TaskFault
+from digend.models.spec import Condition
+from digend.wire.refs import BlobRef
+from digend.wire.tasks import GenerateResult, GenerateTask, GroupRequest, SampleRequest
+from digend.wire.tensors import Array
+
+
+@dataclass(frozen=True, slots=True)
+class _Sample:
+    """One sample of the fragment with its group and its embeddings."""
+
+    group: GroupRequest
+    request: SampleRequest
+    condition: Condition
+
+    @property
+    def key(self) -> str:
+        return f"{self.group.prompt}/{self.request.index}"
+
+
+def generate(job: Job, task: GenerateTask, context: Context) -> GenerateResult:
+    """Roll out, decode and serve. Raises TaskFault("non_finite"), TaskFault("blob_lost") or Cancelled."""
+    _check_version(job, task)
+    samples = _samples(job, task, context)
+    size = job.config.sampling.rollout_batch
+    chunks = [samples[at : at + size] for at in range(0, len(samples), size)]
+    num_timesteps = len(task.sigmas) - 1
+    trajectory: dict[str, Array] = {}
+    pixels: dict[str, Array] = {}
+    for number, chunk in enumerate(chunks):
+        roll = _Roll(job, chunk, task.sigmas)
+        with context.stage("generate"):
+            for index in range(num_timesteps):
+                roll.advance(index)
+                context.progress(number * num_timesteps + index + 1, len(chunks) * num_timesteps)
+            trajectory.update(roll.trajectory())
+        with context.stage("decode"):
+            pixels.update(_decode(job, chunk, roll.latents))
+    kept: BlobRef | None = context.serve(trajectory) if trajectory else None
+    return GenerateResult(trajectory=kept, samples=context.serve(pixels), num_samples=len(samples))
+
+
+class _Roll:
+    """One forward batch on its way through the timesteps."""
+
+    def __init__(self, job: Job, samples: Sequence[_Sample], sigmas: Sequence[float]) -> None:
+        self._job = job
+        self._samples = samples
+        self._sigmas = sigmas
+        self._rngs = [torch.Generator().manual_seed(each.request.noise_seed) for each in samples]
+        initial = [torch.Generator().manual_seed(each.request.initial_seed) for each in samples]
+        compute = torch.promote_types(job.model.dtype, torch.float32)
+        self.latents = job.model.initial(initial, job.shape).to(compute)
+        self._kept: list[list[Tensor]] = [[] for _ in samples]
+        self._log_probs: list[list[Tensor]] = [[] for _ in samples]
+        self._wanted = [_kept_indices(each.request.timesteps) for each in samples]
+        self._keep(0)
+
+    @torch.no_grad()
+    def advance(self, index: int) -> None:
+        """From sigmas[index] to sigmas[index + 1]: one forward pass, one transition for each noise level in it."""
+        sigma = self.latents.new_full((len(self._samples),), self._sigmas[index])
+        velocity = self._job.model.velocity(
+            self.latents,
+            sigma,
+            [each.condition for each in self._samples],
+            self._job.config.sampling.guidance_scale,
+            self._job.shape,
+        )
+        following = torch.empty_like(self.latents)
+        for level, rows in self._rows_by_level(index).items():
+            step = transition(
+                kernel=self._job.config.sampling.kernel,
+                sample=self.latents[rows],
+                velocity=velocity[rows],
+                sigmas=self._sigmas,
+                index=index,
+                level=level,
+                rng=[self._rngs[row] for row in rows] if level else None,
+            )
+            following[rows] = step.next_sample
+            if step.log_prob is not None:
+                self._note_log_probs(index, rows, step.log_prob)
+        self.latents = following
+        self._check_finite(index)
+        self._keep(index + 1)
+
+    def trajectory(self) -> dict[str, Array]:
+        """The tensors of the trajectory blob; nothing for samples that are not trained."""
+        tensors: dict[str, Array] = {}
+        for sample, kept, log_probs in zip(self._samples, self._kept, self._log_probs, strict=True):
+            if not sample.request.timesteps:
+                continue
+            if len(log_probs) != len(sample.request.timesteps):
+                raise TaskFault("internal", f"sample {sample.key} was asked to train a timestep at noise level 0")
+            tensors[f"{sample.key}/latents"] = to_array(torch.stack(kept))
+            tensors[f"{sample.key}/log_probs"] = to_array(torch.stack(log_probs))
+        return tensors
+
+    def _rows_by_level(self, index: int) -> dict[float, list[int]]:
+        rows: dict[float, list[int]] = {}
+        for row, sample in enumerate(self._samples):
+            rows.setdefault(sample.group.levels[index], []).append(row)
+        return rows
+
+    def _note_log_probs(self, index: int, rows: Sequence[int], log_prob: Tensor) -> None:
+        for row, value in zip(rows, log_prob, strict=True):
+            if index in self._samples[row].request.timesteps:
+                self._log_probs[row].append(value)
+
+    def _keep(self, index: int) -> None:
+        for row, wanted in enumerate(self._wanted):
+            if index in wanted:
+                self._kept[row].append(self.latents[row])
+
+    def _check_finite(self, index: int) -> None:
+        finite = torch.isfinite(self.latents).flatten(1).all(1)
+        if not bool(finite.all()):
+            first = self._samples[int((~finite).nonzero()[0])]
+            raise TaskFault("non_finite", f"latents of sample {first.key} are not finite after timestep {index}")
+
+
+def _kept_indices(timesteps: Sequence[int]) -> frozenset[int]:
+    return frozenset(timesteps) | {index + 1 for index in timesteps}
+
+
+def _check_version(job: Job, task: GenerateTask) -> None:
+    """Version 0 is the base in every incarnation."""
+    wanted, loaded = (task.incarnation, task.version), (job.incarnation, job.version)
+    if wanted != loaded and (task.version, job.version) != (0, 0):
+        raise TaskFault(
+            "internal",
+            f"asked for policy version {task.version} of incarnation {task.incarnation}, "
+            f"but version {job.version} of incarnation {job.incarnation} is loaded",
+            retry=True,
+        )
+
+
+def _samples(job: Job, task: GenerateTask, context: Context) -> list[_Sample]:
+    with context.stage("fetch"):
+        conditions = job.conditions.fetch((group.condition for group in task.groups), context)
+    return [
+        _Sample(group, request, conditions[group.condition.digest])
+        for group in task.groups
+        for request in group.samples
+    ]
+
+
+def _decode(job: Job, samples: Sequence[_Sample], latents: Tensor) -> dict[str, Array]:
+    """uint8 pixels [3, H, W] or [F, 3, H, W] a sample, rounded as the stock pipeline rounds its pictures."""
+    pixels = (job.model.decode(latents, job.shape) * 255).round().to(torch.uint8)
+    return {f"{sample.key}/pixels": to_array(each) for sample, each in zip(samples, pixels, strict=True)}

@@ -1,0 +1,172 @@
+"""Scoring: decoded pixels to one reward a sample, with every part named.
+
+Owns the job's rewards (a weighted sum) and evaluation's metrics, which no reward sees. Invariant: a reward that raises,
+gives no value, a value that is not finite, or another number of values than samples is a status with a reason: the
+sample's reward is None, never a number. A metric that fails costs its own value only.
+"""
+
+import logging
+import math
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import cast
+
+import numpy as np
+from numpy.typing import NDArray
+from pydantic import BaseModel
+
+from digend.config.job import JobConfig
+from digend.engines.diversity import diversity
+from digend.engines.protocols import Context, TaskFault
+from digend.plugins import load_object, reward_spec, validate_options
+from digend.rewards.files import is_file_reward, load_file_reward
+from digend.rewards.spec import Batch, Reward, Scores
+from digend.wire.tasks import SampleScore, ScoreItem, ScoreResult, ScoreTask
+from digend.wire.tensors import to_numpy
+
+_log = logging.getLogger(__name__)
+Pixels = NDArray[np.uint8]
+Build = Callable[[BaseModel, str], Reward]
+
+
+@dataclass(frozen=True, slots=True)
+class Scorer:
+    """One reward of the job, or a metric (`weight` None). `label` names its curves."""
+
+    label: str
+    weight: float | None
+    reward: Reward
+
+
+@dataclass(slots=True)
+class _Tally:
+    """What is known of one sample so far."""
+
+    values: list[float] = field(default_factory=list)
+    components: dict[str, float] = field(default_factory=dict)
+    failure: str | None = None
+
+
+def build_scorers(config: JobConfig, device: str, folders: Sequence[Path]) -> list[Scorer]:
+    """Rewards, then metrics. Raises TaskFault("config") that names the key of the one that cannot be built."""
+    scorers: list[Scorer] = []
+    wanted: list[tuple[str, str, float | None, Mapping[str, object]]] = [
+        (f"rewards[{at}]", each.name, each.weight, each.options) for at, each in enumerate(config.rewards)
+    ]
+    wanted += [(f"eval.metrics[{at}]", each.name, None, each.options) for at, each in enumerate(config.eval.metrics)]
+    for where, name, weight, options in wanted:
+        try:
+            reward = _build(where, name, options, device, folders)
+        except Exception as error:
+            raise TaskFault("config", f"{where} ({name}): {error}") from error
+        scorers.append(Scorer(_label(name, [each.label for each in scorers]), weight, reward))
+    return scorers
+
+
+def _build(where: str, name: str, options: Mapping[str, object], device: str, folders: Sequence[Path]) -> Reward:
+    if is_file_reward(name):
+        if options:
+            raise ValueError(f"{where}.options: a reward from a file takes no options")
+        return load_file_reward(name, folders)
+    spec = reward_spec(name)
+    build = cast(Build, load_object(spec.builder))
+    return build(validate_options(spec, options, f"{where}.options"), device)
+
+
+def _label(name: str, taken: Sequence[str]) -> str:
+    """The reward's name; `file:function` for one from a file; with #2 and so on where it repeats."""
+    file, colon, function = name.rpartition(":")
+    label = f"{Path(file).stem}:{function}" if colon else name
+    count = sum(each.partition("#")[0] == label for each in taken)
+    return label if count == 0 else f"{label}#{count + 1}"
+
+
+def score(scorers: Sequence[Scorer], task: ScoreTask, batch_size: int, context: Context) -> ScoreResult:
+    """Score all items. Raises TaskFault("blob_lost") or Cancelled, and nothing that a reward raises."""
+    with context.stage("fetch"):
+        pixels = _fetch(task.items, context)
+    used = [each for each in scorers if each.weight is not None or task.purpose == "evaluate"]
+    tallies = [_Tally() for _ in task.items]
+    with context.stage("score"):
+        for start in range(0, len(task.items), batch_size):
+            rows = slice(start, start + batch_size)
+            batch = _batch(task.items[rows], pixels[rows])
+            for scorer in used:
+                _apply(scorer, batch, tallies[rows])
+            context.progress(min(start + batch_size, len(task.items)), len(task.items))
+        metrics = _group_metrics(task, pixels) if task.purpose == "evaluate" else {}
+    scores = tuple(_result(item, tally) for item, tally in zip(task.items, tallies, strict=True))
+    return ScoreResult(scores=scores, group_metrics=metrics)
+
+
+def _fetch(items: Sequence[ScoreItem], context: Context) -> list[Pixels]:
+    names = [f"{item.prompt.uid}/{item.index}/pixels" for item in items]
+    blobs = {
+        ref: context.pull(ref, [name for name, item in zip(names, items, strict=True) if item.blob == ref])
+        for ref in dict.fromkeys(item.blob for item in items)
+    }
+    return [to_numpy(blobs[item.blob][name]) for name, item in zip(names, items, strict=True)]
+
+
+def _batch(items: Sequence[ScoreItem], pixels: Sequence[Pixels]) -> Batch:
+    return Batch(
+        pixels=np.stack(pixels).astype(np.float32) / np.float32(255),
+        prompts=[item.prompt.text for item in items],
+        metadata=[item.prompt.metadata for item in items],
+    )
+
+
+def _apply(scorer: Scorer, batch: Batch, tallies: Sequence[_Tally]) -> None:
+    """Add one scorer's values and parts, or its failure, to a batch's samples."""
+    try:
+        scores = scorer.reward.score(batch)
+        failure = _misfit(scores, len(tallies))
+    except Exception as error:
+        scores, failure = Scores(values=()), f"raised {type(error).__name__}: {error}"
+    if failure is not None:
+        _fail(scorer, tallies, failure)
+        return
+    for at, (value, tally) in enumerate(zip(scores.values, tallies, strict=True)):
+        if value is None or not math.isfinite(value):
+            reason = scores.failures.get(at, "gave no value") if value is None else f"gave {value}"
+            _fail(scorer, [tally], reason)
+            continue
+        parts = {f"{scorer.label}.{name}": float(each[at]) for name, each in scores.components.items()}
+        tally.components[scorer.label] = float(value)
+        tally.components.update({name: part for name, part in parts.items() if math.isfinite(part)})
+        if scorer.weight is not None:
+            tally.values.append(scorer.weight * float(value))
+
+
+def _misfit(scores: Scores, num_samples: int) -> str | None:
+    parts: Iterable[tuple[str, Sequence[object]]] = scores.components.items()
+    for what, values in [("values", scores.values), *((f"values of {name}", part) for name, part in parts)]:
+        if len(values) != num_samples:
+            return f"gave {len(values)} {what} for {num_samples} samples"
+    return None
+
+
+def _fail(scorer: Scorer, tallies: Sequence[_Tally], reason: str) -> None:
+    if scorer.weight is None:
+        _log.warning("metric %s: %s", scorer.label, reason)
+        return
+    for tally in tallies:
+        tally.failure = tally.failure or f"reward {scorer.label} {reason}"
+
+
+def _result(item: ScoreItem, tally: _Tally) -> SampleScore:
+    return SampleScore(
+        prompt=item.prompt.uid,
+        index=item.index,
+        reward=None if tally.failure else math.fsum(tally.values),
+        components=tally.components,
+        failure=tally.failure,
+    )
+
+
+def _group_metrics(task: ScoreTask, pixels: Sequence[Pixels]) -> dict[str, dict[str, float]]:
+    groups: dict[str, list[Pixels]] = {}
+    for item, each in zip(task.items, pixels, strict=True):
+        groups.setdefault(item.prompt.uid, []).append(each)
+    return {uid: {"diversity": diversity(members)} for uid, members in groups.items() if len(members) > 1}

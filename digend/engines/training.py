@@ -1,0 +1,181 @@
+"""The trainer of one job: gradients accumulated micro-batch by micro-batch, then one optimizer step.
+
+Owns the optimizer, the open global step and which micro-batches are in its gradient. The optimizer works on the
+policy's own parameters: in float32 or float64 those are their own master copy, a LoRA adapter is always at least
+float32, and full fine-tuning in half precision accumulates in half precision (use an adapter there).
+
+Invariants: a micro-batch is in the gradient once or not at all: its passes run into a buffer of their own, which is
+added when the last one is done, so a lost blob, a value that is not finite or a cancelled lease leaves the gradient as
+it was, at the price of a second gradient's memory. A loss is summed over (sample, timestep) pairs and divided by z0,
+so the gradient does not depend on how pairs were dealt (DESIGN section 4, paper sections 3.2.1 and 3.2.2).
+"""
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+
+import torch
+from torch import Tensor
+
+from digend.algorithms.spec import Objective, PairLosses, Pairs, Velocity
+from digend.engines.forwards import Forward, plan_forwards
+from digend.engines.jobs import Job
+from digend.engines.optimizer import build_optimizer, first_non_finite
+from digend.engines.protocols import Context, TaskFault
+from digend.engines.publishing import publish
+from digend.engines.sums import Sums
+from digend.engines.trajectories import Trajectory, fetch_trajectories
+from digend.models.spec import Condition
+from digend.wire.tasks import CommitResult, CommitTask, UpdateItem, UpdateResult, UpdateTask
+
+
+class Trainer:
+    """Gradients and optimizer of one job. `global_step` is the open one: the number of optimizer steps made."""
+
+    def __init__(self, job: Job, objective: Objective) -> None:
+        self._job = job
+        self._objective = objective
+        self._parameters = list(job.policy.parameters.values())
+        self.optimizer = build_optimizer(self._parameters, job.config.training)
+        self.global_step = 0
+        self.applied: tuple[int, ...] = ()
+
+    def update(self, task: UpdateTask, context: Context) -> UpdateResult:
+        """Add one micro-batch to the gradient. Raises TaskFault("applied") for one that is in it already, or for
+        another global step than the open one; "blob_lost" and "non_finite" with the gradient untouched."""
+        self._check_open(task)
+        with context.stage("fetch"):
+            trajectories = fetch_trajectories(task.items, self._job.conditions, context)
+        training = self._job.config.training
+        forwards = plan_forwards(task.items, training.update_batch, training.timestep_width)
+        total = sum(len(forward.pairs) for forward in forwards)
+        sums = Sums(keep_pairs=self._job.config.keep_pairs)
+        with context.stage("update"), self._buffered_gradient():
+            for forward in forwards:
+                losses = self._losses(task, forward, trajectories)
+                self._check_finite(task.items, forward, losses.losses)
+                (losses.losses.sum() / task.z0).backward()  # type: ignore[no-untyped-call]
+                sums.add(task.items, forward, losses)
+                context.progress(sums.num_pairs, total)
+        self.global_step = task.global_step
+        self.applied = (*self.applied, task.micro_batch)
+        return sums.result()
+
+    def commit(self, task: CommitTask, context: Context) -> CommitResult:
+        """Scale by z0 / z, clip, step, publish. A gradient that is not finite closes the step without one."""
+        if sorted(task.micro_batches) != sorted(self.applied) or (
+            self.applied and task.global_step != self.global_step
+        ):
+            raise TaskFault(
+                "applied",
+                f"commit of global step {task.global_step} with micro-batches {sorted(task.micro_batches)}, "
+                f"but {sorted(self.applied)} of global step {self.global_step} are applied",
+            )
+        if task.version != self._job.version:
+            raise TaskFault("internal", f"commit on version {task.version}, but {self._job.version} is loaded")
+        with context.stage("optimizer"):
+            norm, skipped = self._step(task)
+        self.global_step = task.global_step + 1
+        rate = self._job.config.training.learning_rate
+        if skipped is not None:
+            return CommitResult(gradient_norm=norm, learning_rate=rate, weights=None, skipped=skipped)
+        self._job.version += 1
+        return CommitResult(gradient_norm=norm, learning_rate=rate, weights=publish(self._job, context))
+
+    def reset(self) -> None:
+        """Drop the open global step's gradient and what was applied."""
+        self.optimizer.zero_grad(set_to_none=True)
+        self.applied = ()
+
+    def _check_open(self, task: UpdateTask) -> None:
+        if self.applied and task.global_step != self.global_step:
+            raise TaskFault(
+                "applied",
+                f"micro-batch {task.micro_batch} is of global step {task.global_step}, "
+                f"but step {self.global_step} is open with {sorted(self.applied)}",
+            )
+        if task.micro_batch in self.applied:
+            raise TaskFault(
+                "applied",
+                f"micro-batch {task.micro_batch} of global step {task.global_step} is in the gradient already",
+            )
+
+    @contextmanager
+    def _buffered_gradient(self) -> Iterator[None]:
+        """Gradients made inside are added to those before it, or dropped where the body raises."""
+        before = [parameter.grad for parameter in self._parameters]
+        for parameter in self._parameters:
+            parameter.grad = None
+        try:
+            yield
+        except BaseException:
+            for parameter, gradient in zip(self._parameters, before, strict=True):
+                parameter.grad = gradient
+            raise
+        for parameter, gradient in zip(self._parameters, before, strict=True):
+            if gradient is not None:
+                parameter.grad = gradient if parameter.grad is None else gradient.add_(parameter.grad)
+
+    def _losses(self, task: UpdateTask, forward: Forward, trajectories: Sequence[Trajectory]) -> PairLosses:
+        pairs = self._pairs(task, forward, trajectories)
+        conditions = [trajectories[pair.item].condition for pair in forward.pairs]
+        policy = self._velocity(conditions)
+        if not self._objective.needs_reference:
+            return self._objective.losses(policy, pairs, None)
+
+        def reference(latents: Tensor, sigma: Tensor) -> Tensor:
+            with self._job.policy.reference():
+                return policy(latents, sigma)
+
+        return self._objective.losses(policy, pairs, reference)
+
+    def _velocity(self, conditions: Sequence[Condition]) -> Velocity:
+        job = self._job
+
+        def velocity(latents: Tensor, sigma: Tensor) -> Tensor:
+            return job.model.velocity(latents, sigma, conditions, job.config.sampling.guidance_scale, job.shape)
+
+        return velocity
+
+    def _pairs(self, task: UpdateTask, forward: Forward, trajectories: Sequence[Trajectory]) -> Pairs:
+        """Stack the pairs' tensors on the model's device."""
+        device = self._job.model.device
+        chains = [trajectories[pair.item] for pair in forward.pairs]
+        latents = [chain.at(pair.index) for chain, pair in zip(chains, forward.pairs, strict=True)]
+        following = [chain.at(pair.index + 1) for chain, pair in zip(chains, forward.pairs, strict=True)]
+        old = [chain.log_probs[pair.position] for chain, pair in zip(chains, forward.pairs, strict=True)]
+        stacked = torch.stack(latents).to(device)
+        return Pairs(
+            latents=stacked,
+            next_latents=torch.stack(following).to(device),
+            index=torch.tensor([pair.index for pair in forward.pairs], device=device),
+            old_log_prob=torch.stack(old).to(device),
+            advantage=stacked.new_tensor([task.items[pair.item].advantage for pair in forward.pairs]),
+            level=forward.level,
+            kernel=self._job.config.sampling.kernel,
+            sigmas=task.sigmas,
+        )
+
+    @staticmethod
+    def _check_finite(items: Sequence[UpdateItem], forward: Forward, losses: Tensor) -> None:
+        finite = torch.isfinite(losses.detach())
+        if not bool(finite.all()):
+            pair = forward.pairs[int((~finite).nonzero()[0])]
+            item = items[pair.item]
+            raise TaskFault(
+                "non_finite", f"loss of sample {item.prompt}/{item.index} at timestep {pair.index} is not finite"
+            )
+
+    def _step(self, task: CommitTask) -> tuple[float, str | None]:
+        """The gradient's norm before the clip, and why no step was made (None where one was)."""
+        skipped = "Z = 0: no sample was selected" if task.z == 0 else None
+        norm = 0.0
+        if skipped is None:
+            for parameter in self._parameters:
+                if parameter.grad is not None:
+                    parameter.grad.mul_(task.z0 / task.z)
+            norm = float(torch.nn.utils.clip_grad_norm_(self._parameters, self._job.config.training.max_grad_norm))
+            skipped = first_non_finite(self._job.policy.parameters, norm)
+        if skipped is None:
+            self.optimizer.step()
+        self.reset()
+        return norm, skipped

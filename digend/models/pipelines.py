@@ -1,0 +1,115 @@
+"""Pipeline folders in diffusers' layout: checked, loaded and written the same way for every family.
+
+Owns what a folder must hold before diffusers is asked, the memory layout of loaded weights and the layout of what a
+checkpoint's `pipeline/` holds. Must not know a family's forward pass.
+
+Invariants: only safetensors are read, never a pickle, never the network. Every loaded parameter is moved to memory
+that torch allocated: the mapped file is unaligned, and the same values at other alignments give other bits. A written
+folder differs from the one it came from in the trained modules only; the rest is copied byte for byte.
+"""
+
+import copy
+import json
+import shutil
+import warnings
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import torch
+
+_PICKLES = ("*.bin", "*.pt", "*.pth", "*.ckpt", "*.pkl", "*.msgpack", "*.h5")
+
+
+def check_folder(path: str, class_name: str, components: tuple[str, ...]) -> None:
+    """Raises OSError where folder or weights are missing, ValueError where it holds another pipeline; both name it."""
+    folder = Path(path)
+    if not folder.is_dir():
+        raise OSError(f"model.path: {path} is not a folder")
+    index = folder / "model_index.json"
+    if not index.is_file():
+        raise OSError(f"model.path: {index} is missing; a diffusers pipeline folder has one")
+    found = json.loads(index.read_text("utf-8")).get("_class_name")
+    if found != class_name:
+        raise ValueError(f"model.path: {index} names the pipeline {found}, this family needs {class_name}")
+    for component in components:
+        if not any((folder / component).glob("*.safetensors")):
+            raise OSError(f"model.path: {folder / component} holds no weights (*.safetensors)")
+
+
+def load_pipeline(path: str, device: str, dtype: torch.dtype) -> Any:
+    """The stock pipeline, frozen, in eval mode, its weights aligned; half precision keeps the VAE in float32.
+
+    Raises OSError with the folder's name for whatever diffusers cannot read.
+    """
+    from diffusers import DiffusionPipeline
+
+    _silence()
+    half = dtype.itemsize < torch.float32.itemsize
+    try:
+        with warnings.catch_warnings():
+            # Newer releases call the argument dtype, older ones know torch_dtype only.
+            warnings.filterwarnings("ignore", message=".*torch_dtype", category=FutureWarning)
+            pipeline: Any = DiffusionPipeline.from_pretrained(
+                path,
+                torch_dtype={"default": dtype, "vae": torch.float32 if half else dtype},
+                local_files_only=True,
+                use_safetensors=True,
+            )
+    except Exception as error:
+        raise OSError(f"model.path: {path} cannot be loaded: {error}") from error
+    pipeline.set_progress_bar_config(disable=True)
+    for module in pipeline.components.values():
+        if isinstance(module, torch.nn.Module):
+            module.requires_grad_(False).eval()
+            align(module)
+            module.to(device)
+    return pipeline
+
+
+def _silence() -> None:
+    """Progress bars and remarks about optional packages do not belong in a daemon's log."""
+    import diffusers
+    import transformers
+
+    diffusers.utils.logging.disable_progress_bar()
+    transformers.utils.logging.disable_progress_bar()
+    transformers.utils.logging.set_verbosity_error()
+
+
+def align(module: torch.nn.Module) -> None:
+    """Copy every parameter and buffer into memory that torch allocated."""
+    for tensor in (*module.parameters(), *module.buffers()):
+        tensor.data = tensor.data.clone()
+
+
+def save_pipeline(source: str, folder: str, trained: Mapping[str, torch.nn.Module]) -> None:
+    """Write a pipeline folder: `source` with the trained modules in place of its own, adapters merged into a copy."""
+    ignored = shutil.ignore_patterns(*trained, *_PICKLES, ".*")
+    shutil.copytree(source, folder, ignore=ignored, dirs_exist_ok=True)
+    for name, module in trained.items():
+        merged: Any = merge_adapter(module)
+        merged.save_pretrained(Path(folder) / name, safe_serialization=True)
+
+
+def merge_adapter(module: torch.nn.Module) -> torch.nn.Module:
+    """The module itself, or, where it has an adapter, a copy with the adapter merged into its weights."""
+    if not hasattr(module, "peft_config"):
+        return module
+    merged: Any = copy.deepcopy(module)
+    merged.fuse_lora()
+    merged.unload_lora()
+    return merged  # type: ignore[no-any-return]
+
+
+def save_adapter(pipeline: Any, folder: str, trained: Mapping[str, torch.nn.Module]) -> None:
+    """Write `pytorch_lora_weights.safetensors` as diffusers' load_lora_weights reads it, rank and alpha included."""
+    from peft.utils import get_peft_model_state_dict
+
+    layers: dict[str, Any] = {}
+    for name, module in trained.items():
+        adapted: Any = module
+        config = adapted.peft_config["default"]
+        layers[f"{name}_lora_layers"] = get_peft_model_state_dict(module, adapter_name="default")
+        layers[f"{name}_lora_adapter_metadata"] = config.to_dict()
+    type(pipeline).save_lora_weights(folder, **layers, safe_serialization=True)

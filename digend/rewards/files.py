@@ -1,0 +1,75 @@
+"""Rewards from a file: `file.py:function`, only from folders that the node file allows (`reward_paths`).
+
+Owns the name's form, the check that the file really lies in an allowed folder (links are followed first), and the step
+from the plain function to the Reward protocol. A job file is data: without an allowed folder no job can run code.
+
+The function: `function(pixels, prompts, metadata) -> list of floats`, one a sample, larger is better. pixels: float32
+numpy [B, 3, H, W] or [B, F, 3, H, W] in [0, 1]; prompts: list of texts; metadata: list of dicts of texts.
+"""
+
+from collections.abc import Callable, Iterable, Sequence
+from importlib.util import module_from_spec, spec_from_file_location
+from pathlib import Path
+from typing import Any
+
+from digend.rewards.spec import Batch, Scores
+
+RewardFunction = Callable[..., Sequence[float | None]]
+
+
+class RewardFileError(ValueError):
+    """A `file.py:function` reward is refused or cannot be loaded; the message names it."""
+
+
+def is_file_reward(name: str) -> bool:
+    """Whether a reward's name has the form `file.py:function`."""
+    return name.rpartition(":")[0].endswith(".py")
+
+
+class FileReward:
+    """The Reward made of a plain function."""
+
+    def __init__(self, function: RewardFunction) -> None:
+        self._function = function
+
+    def score(self, batch: Batch) -> Scores:
+        """Raises TypeError where the function's answer is no sequence; its length is checked by the caller."""
+        answer: Any = self._function(batch.pixels, list(batch.prompts), [dict(each) for each in batch.metadata])
+        if isinstance(answer, str | bytes) or not hasattr(answer, "__iter__"):
+            raise TypeError(f"the function returned a {type(answer).__name__}, not a list of floats")
+        return Scores(values=[None if value is None else float(value) for value in answer])
+
+
+def load_file_reward(name: str, folders: Iterable[str | Path]) -> FileReward:
+    """The reward `file.py:function`; a relative file is looked up in each allowed folder in turn.
+
+    Raises RewardFileError where no folder is allowed, the file is missing or outside them, does not import, or has no
+    such function.
+    """
+    file, _, function = name.rpartition(":")
+    path = _allowed(name, file, [Path(folder).resolve() for folder in folders])
+    module_spec = spec_from_file_location(f"digend_reward_{path.stem}", path)
+    if module_spec is None or module_spec.loader is None:
+        raise RewardFileError(f"reward {name!r}: {path} is not a Python file")
+    module = module_from_spec(module_spec)
+    try:
+        module_spec.loader.exec_module(module)
+    except Exception as error:
+        raise RewardFileError(f"reward {name!r}: {path} does not import: {error!r}") from error
+    loaded = getattr(module, function, None)
+    if not callable(loaded):
+        raise RewardFileError(f"reward {name!r}: {path} has no function {function!r}")
+    return FileReward(loaded)
+
+
+def _allowed(name: str, file: str, folders: Sequence[Path]) -> Path:
+    if not folders:
+        raise RewardFileError(f"reward {name!r}: this node allows no reward files (reward_paths of the node file)")
+    listed = ", ".join(str(folder) for folder in folders)
+    candidates = [candidate for folder in folders if (candidate := (folder / file).resolve()).is_file()]
+    inside = [path for path in candidates if any(path.is_relative_to(folder) for folder in folders)]
+    if inside:
+        return inside[0]
+    if candidates:
+        raise RewardFileError(f"reward {name!r}: {candidates[0]} is outside the allowed folders ({listed})")
+    raise RewardFileError(f"reward {name!r}: no such file in the allowed folders ({listed})")
