@@ -1,0 +1,1 @@
+"""The driver daemon: a thin shell around the decision core, and its journal."""

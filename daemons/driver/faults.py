@@ -1,0 +1,31 @@
+"""What to do with a peer that sends no message that it may send: say so to it and to the log, seldom.
+
+Invariant: garbage costs at most one reply and one log line a peer and minute, and never the driver's life.
+"""
+
+from digend.net.server import Fault
+from digend.telemetry.logs import logger
+from digend.wire.errors import WrongProtocol
+from digend.wire.messages import Refused
+
+EVERY_NS = 60_000_000_000
+REMEMBERED = 1024
+
+
+class Faults:
+    """Remembers when each peer was last told; the oldest are forgotten past `REMEMBERED`."""
+
+    def __init__(self) -> None:
+        self._told_ns: dict[bytes, int] = {}
+
+    def reply(self, fault: Fault, now_ns: int) -> Refused | None:
+        """What to tell the peer, if it is time to."""
+        told = self._told_ns.pop(fault.peer, None)
+        recent = told is not None and now_ns - told < EVERY_NS
+        self._told_ns[fault.peer] = told if recent and told is not None else now_ns
+        while len(self._told_ns) > REMEMBERED:
+            del self._told_ns[next(iter(self._told_ns))]
+        if recent:
+            return None
+        logger().warning("not a message", peer=fault.peer.hex(), error=str(fault.error))
+        return Refused(reason=str(fault.error), fatal=isinstance(fault.error, WrongProtocol))

@@ -1,0 +1,135 @@
+"""Messages of workers and the recorder as events for the core.
+
+Owns the hand-shake and the check of sessions. Must not know what the core makes of an event. Invariant:
+whoever speaks without a live session is told so, never fatally, and says HELLO again.
+"""
+
+from collections.abc import Callable
+
+from broker.events import (
+    Event,
+    RecordsPersisted,
+    TaskBroke,
+    TaskFinished,
+    WeightsNotStaged,
+    WeightsStaged,
+    WorkerBeat,
+    WorkerGone,
+    WorkerHello,
+)
+from daemons.driver.draft import Draft
+from daemons.driver.sessions import Session, Sessions
+from daemons.driver.stream import RecordStream
+from digend import __version__
+from digend.telemetry.logs import logger
+from digend.wire.messages import (
+    Goodbye,
+    Heartbeat,
+    HeartbeatAck,
+    Hello,
+    RecordsWritten,
+    Refused,
+    Staged,
+    StageFailed,
+    TaskDone,
+    TaskFailed,
+    Welcome,
+)
+
+InSession = Heartbeat | TaskDone | TaskFailed | Staged | StageFailed | Goodbye | RecordsWritten
+FromWorker = Hello | InSession
+Reply = Welcome | Refused | HeartbeatAck
+
+UNKNOWN = Refused(reason="unknown session")
+
+
+class Intake:
+    """`send(peer, message)` is for what need not wait for the journal: no decision is in it."""
+
+    def __init__(
+        self,
+        sessions: Sessions,
+        stream: RecordStream,
+        welcome: Callable[[str], Welcome],
+        has_job: Callable[[str], bool],
+        send: Callable[[bytes, Reply], None],
+    ) -> None:
+        self._sessions = sessions
+        self._stream = stream
+        self._welcome = welcome
+        self._has_job = has_job
+        self._send = send
+
+    def take(self, peer: bytes, message: FromWorker, draft: Draft, now_ns: int) -> None:
+        """Adds to the draft what the message means."""
+        if isinstance(message, Hello):
+            self._hello(peer, message, draft)
+            return
+        session = self._sessions.get(message.session, peer)
+        if session is None:
+            self._send(peer, UNKNOWN)
+        elif isinstance(message, Heartbeat):
+            self._beat(session, message, draft, now_ns)
+        elif isinstance(message, RecordsWritten):
+            self._written(message, draft)
+        else:
+            draft.add(event(message))
+            if isinstance(message, Goodbye):
+                self._sessions.close(session.id)
+                self._stream.detach(session.id)
+
+    def _hello(self, peer: bytes, hello: Hello, draft: Draft) -> None:
+        theirs = hello.versions.digend
+        if theirs != __version__:
+            reason = f"{hello.name} runs digend {theirs}, the driver {__version__}: install the same on both"
+            self._send(peer, Refused(reason=reason, fatal=True))
+            logger().warning("worker refused", worker=hello.name, reason=reason)
+            return
+        session, earlier = self._sessions.open(peer, hello)
+        if earlier is not None:
+            self._replaced(earlier, hello)
+        self._send(peer, self._welcome(session.id))
+        logger().info("worker joined", worker=hello.name, session=session.id, device=hello.device)
+        draft.add(WorkerHello(session=session.id, hello=hello))
+        if hello.role == "recorder":
+            self._stream.attach(session.id, hello.written)
+
+    def _replaced(self, earlier: Session, hello: Hello) -> None:
+        """The core sees from name and instance what became of the earlier life; a process that lives on must end.
+
+        Were it told softly, it would say HELLO again and the two would take the name from each other for
+        ever.
+        """
+        self._stream.detach(earlier.id)
+        if earlier.hello.instance != hello.instance:
+            reason = f"process {hello.pid} on {hello.node} took over the name {hello.name}"
+            self._send(earlier.peer, Refused(reason=reason, fatal=True))
+
+    def _beat(self, session: Session, beat: Heartbeat, draft: Draft, now_ns: int) -> None:
+        self._send(session.peer, HeartbeatAck(session=session.id, seq=beat.seq))
+        if self._sessions.worth_an_event(session, beat, now_ns):
+            draft.add(WorkerBeat(session=session.id, lease=beat.lease, done=beat.done))
+
+    def _written(self, message: RecordsWritten, draft: Draft) -> None:
+        self._stream.written(message.session, message.job, message.next_seq)
+        draft.persisted[message.job] = message.next_seq
+        if self._has_job(message.job):
+            draft.add(RecordsPersisted(job=message.job, next_seq=message.next_seq))
+
+
+def event(message: TaskDone | TaskFailed | Staged | StageFailed | Goodbye) -> Event:
+    """The event of a message that changes something."""
+    session = message.session
+    match message:
+        case TaskDone(lease=lease, result=result, receipt=receipt):
+            return TaskFinished(session=session, lease=lease, result=result, receipt=receipt)
+        case TaskFailed(lease=lease, error=error, receipt=receipt):
+            return TaskBroke(session=session, lease=lease, error=error, receipt=receipt)
+        case Staged(job=job, incarnation=incarnation, version=version, num_bound=num_bound):
+            return WeightsStaged(
+                session=session, job=job, incarnation=incarnation, version=version, num_bound=num_bound
+            )
+        case StageFailed(job=job, incarnation=incarnation, version=version, error=error):
+            return WeightsNotStaged(session=session, job=job, incarnation=incarnation, version=version, error=error)
+        case Goodbye(reason=reason):
+            return WorkerGone(session=session, reason=reason)

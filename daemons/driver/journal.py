@@ -1,0 +1,183 @@
+"""The journal: every batch of events that the core was given and its answer, on disk before anybody is told.
+
+Owns the transaction of a turn: events, commands, new jobs, records and stream positions stand or fall
+together. Must not know what events mean. Invariants: batches are in the order they were stepped; `now`
+never decreases; commands are released by the caller only after `commit` returned (DESIGN: group commit).
+"""
+
+import sqlite3
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Self
+
+from broker.commands import Command, Write
+from broker.events import Event
+from daemons.driver import packing, schema
+from daemons.driver.schema import JournalFull, JournalUnusable
+from digend import __version__
+from digend.wire.views import JobDetail
+
+KEPT_SEGMENTS = 4
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JobRow:
+    """What the shell keeps of a job beside the core. `digest` covers the resolved config and the prompts."""
+
+    id: str
+    digest: str
+    toml: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Turn:
+    """One step of the core, to be written whole. `persisted`: (job, next record that the recorder lacks)."""
+
+    now_ns: int
+    events: tuple[Event, ...]
+    commands: tuple[Command, ...]
+    jobs: tuple[JobRow, ...] = ()
+    persisted: tuple[tuple[str, int], ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Batch:
+    """A recorded step, as it is replayed; `commands` are the packed bytes that the core answered then."""
+
+    id: int
+    segment: int
+    now_ns: int
+    events: tuple[Event, ...]
+    commands: bytes
+
+
+class Journal:
+    """One connection for the process's life. Blocking; a commit is one fsync."""
+
+    def __init__(self, path: Path, *, read_only: bool = False) -> None:
+        """Raises JournalUnusable: damaged, no journal, of a later schema, in use, not writable."""
+        self.path = path
+        self._lock = None if read_only else schema.lock(path)
+        try:
+            self.connection = schema.connect(path, read_only=read_only)
+        except JournalUnusable:
+            self._release()
+            raise
+        self.epoch = self._meta("epoch")
+        self.now_ns = self._meta("now_ns")
+        self.segment = self._meta("segment")
+
+    def begin(self, *, now_ns: int, finished: Sequence[JobDetail] | None = None) -> None:
+        """A driver's life starts: epoch + 1. Durable.
+
+        `finished` says that no job of the current segment is open: these are kept, and a new segment begins.
+        """
+        epoch = self.epoch + 1
+        segment = self.segment + 1 if finished is not None or self.segment == 0 else self.segment
+        with self._transaction():
+            self._put("epoch", epoch)
+            for each in finished or ():
+                self._run("INSERT OR REPLACE INTO finished VALUES (?, ?)", (each.job.id, packing.one(each)))
+            if segment != self.segment:
+                self._put("segment", segment)
+                self._run("INSERT INTO segments VALUES (?, ?, ?)", (segment, __version__, now_ns))
+                self._run("DELETE FROM batches WHERE segment <= ?", (segment - KEPT_SEGMENTS,))
+                self._run("DELETE FROM segments WHERE id <= ?", (segment - KEPT_SEGMENTS,))
+        self.epoch, self.segment = epoch, segment
+
+    def commit(self, turn: Turn) -> None:
+        """One transaction. Raises JournalFull, after which the same turn may be tried again."""
+        with self._transaction():
+            if turn.events:
+                self._run(
+                    "INSERT INTO batches (segment, now_ns, events, commands) VALUES (?, ?, ?, ?)",
+                    (self.segment, turn.now_ns, packing.press(turn.events), packing.press(turn.commands)),
+                )
+            for row in turn.jobs:
+                self._run("INSERT INTO jobs (id, digest, toml) VALUES (?, ?, ?)", (row.id, row.digest, row.toml))
+            self._append_records(turn.commands)
+            for job, next_seq in turn.persisted:
+                self._run("UPDATE jobs SET persisted = max(persisted, ?) WHERE id = ?", (next_seq, job))
+            self._put("now_ns", turn.now_ns)
+        self.now_ns = turn.now_ns
+
+    def batches(self, segment: int | None = None) -> Iterator[Batch]:
+        """Recorded steps of a segment (the current one if missing), in order. Raises JournalUnusable."""
+        rows = self.connection.execute(
+            "SELECT id, segment, now_ns, events, commands FROM batches WHERE segment = ? ORDER BY id",
+            (self.segment if segment is None else segment,),
+        )
+        try:
+            for number, part, now_ns, events, commands in rows:
+                yield Batch(number, part, now_ns, packing.events(events), packing.unpress(commands))
+        except (sqlite3.Error, ValueError) as error:
+            raise JournalUnusable(f"{self.path}: damaged journal: {error}") from error
+
+    def segments(self) -> list[tuple[int, str]]:
+        """(segment, version of digend that wrote it), oldest first."""
+        return list(self.connection.execute("SELECT id, digend FROM segments ORDER BY id"))
+
+    def close(self) -> None:
+        self.connection.close()
+        self._release()
+
+    def _append_records(self, commands: Sequence[Command]) -> None:
+        rows = [
+            (each.record.job, each.record.seq, packing.one(each.record)) for each in commands if isinstance(each, Write)
+        ]
+        self.connection.executemany("INSERT INTO records VALUES (?, ?, ?)", rows)
+
+    def _transaction(self) -> "_Transaction":
+        return _Transaction(self.connection, self.path)
+
+    def _run(self, statement: str, values: tuple[object, ...]) -> None:
+        self.connection.execute(statement, values)
+
+    def _meta(self, key: str) -> int:
+        value: int = self.connection.execute("SELECT value FROM meta WHERE key = ?", (key,)).fetchone()[0]
+        return value
+
+    def _put(self, key: str, value: int) -> None:
+        self._run("UPDATE meta SET value = ? WHERE key = ?", (value, key))
+
+    def _release(self) -> None:
+        if self._lock is not None:
+            self._lock.close()
+
+
+class _Transaction:
+    """BEGIN to COMMIT; lack of room becomes JournalFull and leaves nothing behind."""
+
+    def __init__(self, connection: sqlite3.Connection, path: Path) -> None:
+        self._connection = connection
+        self._path = path
+
+    def __enter__(self) -> Self:
+        self._guarded("BEGIN IMMEDIATE")
+        return self
+
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
+        if error is None:
+            self._guarded("COMMIT")
+            return
+        self._roll_back()
+        if isinstance(error, sqlite3.Error):
+            raise self._named(error) from error
+
+    def _guarded(self, statement: str) -> None:
+        try:
+            self._connection.execute(statement)
+        except sqlite3.Error as error:
+            self._roll_back()
+            raise self._named(error) from error
+
+    def _roll_back(self) -> None:
+        # SQLite may have rolled back by itself, as it does on a full disk.
+        if self._connection.in_transaction:
+            self._connection.execute("ROLLBACK")
+
+    def _named(self, error: sqlite3.Error) -> Exception:
+        if schema.is_full(error, self._path):
+            return JournalFull(f"{self._path}: {error}")
+        return JournalUnusable(f"{self._path}: {error}")

@@ -1,0 +1,80 @@
+"""Events, commands, records and job details as bytes for the journal: the wire's codec, pressed together.
+
+Invariant: equal lists give equal bytes, so that a replay is compared byte for byte.
+"""
+
+import zlib
+from collections.abc import Sequence
+from typing import cast, get_args
+
+import msgpack
+
+from broker import commands as broker_commands
+from broker import events as broker_events
+from broker.commands import Command
+from broker.events import Event
+from digend.wire import codec, records, registry, views
+from digend.wire.errors import ProtocolError
+from digend.wire.records import Record
+from digend.wire.views import JobDetail
+
+for _module in (broker_events, broker_commands, records, views):
+    registry.register(_module)
+
+_EVENTS = get_args(Event)
+
+
+def press(items: Sequence[Event] | Sequence[Command]) -> bytes:
+    """A list of events or of commands, compressed."""
+    return zlib.compress(packed(items), 1)
+
+
+def packed(items: Sequence[Event] | Sequence[Command]) -> bytes:
+    """The same, not compressed: what a replay compares."""
+    body: bytes = msgpack.packb([codec.encode(item) for item in items])
+    return body
+
+
+def unpress(data: bytes) -> bytes:
+    """What `packed` gave. Raises ValueError on damage."""
+    try:
+        return zlib.decompress(data)
+    except zlib.error as error:
+        raise ValueError(f"damaged: {error}") from error
+
+
+def events(data: bytes) -> tuple[Event, ...]:
+    """The events of a pressed list. Raises ValueError on damage."""
+    return tuple(cast("Event", _read(item, _EVENTS)) for item in _items(data))
+
+
+def one(item: Record | JobDetail) -> bytes:
+    return codec.encode(item)
+
+
+def record(data: bytes) -> Record:
+    return cast("Record", _read(data, (Record,)))
+
+
+def detail(data: bytes) -> JobDetail:
+    return cast("JobDetail", _read(data, (JobDetail,)))
+
+
+def names(data: bytes) -> list[str]:
+    """The types in a packed list, to show where two replays differ."""
+    return [msgpack.unpackb(item)[1] for item in msgpack.unpackb(data)]
+
+
+def _items(data: bytes) -> list[bytes]:
+    try:
+        found = msgpack.unpackb(unpress(data), max_bin_len=2**31 - 1)
+    except msgpack.UnpackException as error:
+        raise ValueError(f"damaged: {error}") from error
+    return cast("list[bytes]", found)
+
+
+def _read(data: bytes, allowed: tuple[type, ...]) -> object:
+    try:
+        return cast("object", codec.decode(data, allowed, limit=None))
+    except ProtocolError as error:
+        raise ValueError(f"damaged: {error}") from error

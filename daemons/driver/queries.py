@@ -1,0 +1,122 @@
+"""Questions of clients that change nothing: answered from the core's views, and from the archive for older jobs.
+
+Must not know sockets. Invariant: an answer names a job that exists, or is a refusal with the nearest id.
+"""
+
+import platform
+from collections.abc import Callable
+from dataclasses import replace
+from difflib import get_close_matches
+
+from broker import views
+from broker.core import Core
+from daemons.driver.archive import Archive
+from daemons.driver.submission import Refusal
+from daemons.driver.summaries import Summaries
+from digend import __version__
+from digend.exitcodes import ExitCode
+from digend.telemetry.stages import FINAL_STATES
+from digend.wire.messages import (
+    MAX_MESSAGE_BYTES,
+    PROTOCOL,
+    ClientHello,
+    GetQueue,
+    GetRecords,
+    GetStatus,
+    JobList,
+    JobReply,
+    ListJobs,
+    ListNodes,
+    NodeList,
+    QueueReply,
+    RecordList,
+    ShowJob,
+    StatusReply,
+    VersionReply,
+)
+from digend.wire.views import JobDetail, JobView, VersionView
+
+Query = ClientHello | ListJobs | GetStatus | GetQueue | ListNodes | ShowJob | GetRecords
+Answer = VersionReply | JobList | StatusReply | QueueReply | NodeList | JobReply | RecordList
+
+
+LISTED_JOBS = 200
+LISTED_RECORDS = 200
+_ROOM_BYTES = MAX_MESSAGE_BYTES - 16 * 1024
+
+
+class Queries:
+    """`problems` says what is wrong beside what the core knows (a full disk)."""
+
+    def __init__(
+        self,
+        core: Core,
+        summaries: Summaries,
+        archive: Archive,
+        started_ns: int,
+        problems: Callable[[], tuple[str, ...]],
+    ) -> None:
+        self._core = core
+        self._summaries = summaries
+        self._archive = archive
+        self._earlier = archive.finished()
+        self._started_ns = started_ns
+        self._problems = problems
+
+    def answer(self, query: Query, now_ns: int) -> Answer:
+        """Raises Refusal (NOT_FOUND)."""
+        match query:
+            case ClientHello(request=request):
+                return VersionReply(request=request, version=version())
+            case ListJobs(request=request):
+                return JobList(request=request, jobs=self.jobs()[-LISTED_JOBS:])
+            case GetStatus(request=request):
+                status = views.status_view(self._core.state, now_ns, self._started_ns)
+                return StatusReply(request=request, status=replace(status, problems=status.problems + self._problems()))
+            case GetQueue(request=request):
+                return QueueReply(request=request, queue=views.queue_view(self._core.state, now_ns))
+            case ListNodes(request=request):
+                return NodeList(request=request, nodes=views.node_views(self._core.state, now_ns))
+            case ShowJob(request=request, job=job):
+                return JobReply(request=request, job=self.detail(job))
+            case GetRecords(request=request, job=job, since=since):
+                return self._records(request, job, since)
+
+    def jobs(self) -> tuple[JobView, ...]:
+        """All jobs, oldest first."""
+        return (*(each.job for each in self._earlier.values()), *views.job_views(self._core.state))
+
+    def job(self, job: str) -> JobView:
+        """Raises Refusal (NOT_FOUND)."""
+        found = next((each for each in self.jobs() if each.id == job), None)
+        if found is None:
+            raise self._unknown(job)
+        return found
+
+    def detail(self, job: str) -> JobDetail:
+        """Raises Refusal (NOT_FOUND)."""
+        found = self._earlier.get(job) or self._summaries.detail(job)
+        if found is None:
+            raise self._unknown(job)
+        return found
+
+    def position(self, job: str) -> int:
+        """Number of jobs that must end before this one may run."""
+        open_jobs = [each.id for each in self.jobs() if each.state not in FINAL_STATES]
+        return open_jobs.index(job) if job in open_jobs else 0
+
+    def _records(self, request: str, job: str, since: int) -> RecordList:
+        over = self.job(job).state in FINAL_STATES
+        stored = self._archive.records(job, since, LISTED_RECORDS, _ROOM_BYTES)
+        records = tuple(each.record for each in stored)
+        more = bool(self._archive.records(job, since + len(records), 1, _ROOM_BYTES))
+        return RecordList(request=request, records=records, finished=over and not more)
+
+    def _unknown(self, job: str) -> Refusal:
+        near = get_close_matches(job, [each.id for each in self.jobs()], n=1)
+        hint = f"; did you mean {near[0]}?" if near else ""
+        return Refusal(ExitCode.NOT_FOUND, f"no job {job}{hint}")
+
+
+def version() -> VersionView:
+    return VersionView(driver=__version__, protocol=PROTOCOL, python=platform.python_version())

@@ -1,0 +1,62 @@
+"""Sessions: which peer speaks for which worker, and how often its heartbeats are worth an event.
+
+Owns the table of live sessions. Must not know sockets or what a worker does. Invariants: a name has at
+most one live session; a session id is used once in the cluster's life (it carries the driver's epoch).
+"""
+
+from dataclasses import dataclass
+
+from digend.wire.messages import Heartbeat, Hello
+
+BEAT_NS = 500_000_000
+"""An unchanged heartbeat is passed on at least this far apart; workers send one a second."""
+
+
+@dataclass(slots=True)
+class Session:
+    """A worker's life as the driver sees it."""
+
+    id: str
+    peer: bytes
+    hello: Hello
+    passed_ns: int = 0
+    progress: tuple[str | None, int] = (None, 0)
+
+
+class Sessions:
+    """Live sessions of one driver epoch."""
+
+    def __init__(self, epoch: int) -> None:
+        self._epoch = epoch
+        self._count = 0
+        self._live: dict[str, Session] = {}
+
+    def open(self, peer: bytes, hello: Hello) -> tuple[Session, Session | None]:
+        """A new session, and the one of the same name that it replaces."""
+        earlier = next((each for each in self._live.values() if each.hello.name == hello.name), None)
+        if earlier is not None:
+            del self._live[earlier.id]
+        self._count += 1
+        session = Session(f"s{self._epoch}.{self._count}", peer, hello)
+        self._live[session.id] = session
+        return session, earlier
+
+    def get(self, session: str, peer: bytes | None = None) -> Session | None:
+        """The live session; after a reconnect it is reached at the peer that speaks for it now."""
+        found = self._live.get(session)
+        if found is not None and peer is not None:
+            found.peer = peer
+        return found
+
+    def close(self, session: str) -> Session | None:
+        """Forgets a session; None if it was not live."""
+        return self._live.pop(session, None)
+
+    def worth_an_event(self, session: Session, beat: Heartbeat, now_ns: int) -> bool:
+        """Whether the core should see this heartbeat: there is progress, or the last is a while ago."""
+        progress = (beat.lease, beat.done)
+        if progress == session.progress and now_ns - session.passed_ns < BEAT_NS:
+            return False
+        session.progress = progress
+        session.passed_ns = now_ns
+        return True

@@ -1,0 +1,287 @@
+"""The driver daemon around the decision core: messages in, events to the core, journal, commands out.
+
+One TaskGroup: the reader takes batches off the socket, the turns step the core with all that has come,
+the disk watch looks for room. A turn: gather, step, journal, and only then release commands and
+acknowledgements. Decides nothing.
+
+Invariant: nobody hears of a turn that is not on disk. While the journal has no room the clock stands
+still, nothing is stepped, and nothing new is taken.
+"""
+
+import asyncio
+from typing import get_args
+
+from broker.commands import Command, Evict, SendTask, WakeAt, Write
+from broker.core import Core
+from broker.events import Event, TaskBroke, Tick, WorkerGone
+from daemons.driver import outbox
+from daemons.driver.archive import Archive
+from daemons.driver.clock import Clock
+from daemons.driver.desk import Checked, Desk
+from daemons.driver.draft import Draft
+from daemons.driver.faults import Faults
+from daemons.driver.intake import FromWorker, Intake
+from daemons.driver.journal import Journal, Turn
+from daemons.driver.queries import Queries, Query
+from daemons.driver.room import Room
+from daemons.driver.schema import JournalFull
+from daemons.driver.sessions import Session, Sessions
+from daemons.driver.stream import RecordStream
+from daemons.driver.submission import Refusal, Register, prepare
+from daemons.driver.summaries import Summaries
+from daemons.driver.uploads import Uploads
+from digend.net.server import ControlServer, Fault
+from digend.telemetry.logs import logger
+from digend.wire.errors import TooLarge
+from digend.wire.messages import Cancel, ErrorReply, Records, Submit, Upload, Welcome
+from digend.wire.tasks import Receipt, TaskError
+
+RETRY_S = 1.0
+"""Between two looks at the disk, and two tries to write a turn that found no room."""
+
+_QUERIES = get_args(Query)
+_WORKERS = get_args(FromWorker)
+
+
+class Driver:
+    """Made with a core that has been brought up to date from `journal`; `started` is what the core is told first."""
+
+    def __init__(
+        self,
+        *,
+        core: Core,
+        summaries: Summaries,
+        journal: Journal,
+        server: ControlServer,
+        clock: Clock,
+        room: Room,
+        uploads: Uploads,
+        register: Register,
+        heartbeat_s: float,
+        started: Event,
+    ) -> None:
+        archive = Archive(journal)
+        self._core = core
+        self._summaries = summaries
+        self._journal = journal
+        self._server = server
+        self._clock = clock
+        self._room = room
+        self._uploads = uploads
+        self._heartbeat_s = heartbeat_s
+        self._configs = {row.id: row.toml for row in archive.jobs()}
+        self._sessions = Sessions(journal.epoch)
+        self._stream = RecordStream(archive, self._configs, self._send_records)
+        self._intake = Intake(
+            self._sessions, self._stream, self._welcome, lambda job: core.has_job(job) is not None, self._send
+        )
+        queries = Queries(core, summaries, archive, clock.now_ns(), self._problems)
+        self._desk = Desk(queries, register, uploads, lambda: room.reason, self._send)
+        self._faults = Faults()
+        self._draft = Draft(events=[started])
+        self._stuck: tuple[Turn, Draft] | None = None
+        self._wanted = asyncio.Event()
+        self._wanted.set()
+        self._timer: asyncio.TimerHandle | None = None
+        self._wake_ns = 0
+
+    async def run(self, stop: asyncio.Event) -> None:
+        """Until `stop` is set; what was taken by then is journalled. Raises what ends the driver."""
+        async with asyncio.TaskGroup() as group:
+            self._group = group
+            tasks = [
+                group.create_task(self._read(), name="reader"),
+                group.create_task(self._turns(), name="turns"),
+                group.create_task(self._watch_disk(), name="disk watch"),
+            ]
+            await stop.wait()
+            for task in tasks:
+                task.cancel()
+        if self._timer is not None:
+            self._timer.cancel()
+        self._turn()
+
+    # ------------------------------------------------------------------------------------------------- gather
+
+    async def _read(self) -> None:
+        async for batch in self._server.batches():
+            for peer, message in batch:
+                self._take(peer, message)
+
+    def _take(self, peer: bytes, message: object) -> None:
+        now_ns = self._clock.now_ns()
+        if isinstance(message, Fault):
+            reply = self._faults.reply(message, now_ns)
+            if reply is not None:
+                self._send(peer, reply)
+        elif isinstance(message, _WORKERS):
+            self._intake.take(peer, message, self._draft, now_ns)
+        elif isinstance(message, Submit):
+            self._group.create_task(self._check(peer, message), name=f"check submit {message.request}")
+        elif isinstance(message, Upload):
+            self._desk.upload(peer, message)
+        elif isinstance(message, Cancel):
+            self._desk.cancel(peer, message, self._draft)
+        elif isinstance(message, _QUERIES):
+            self._ask(peer, message)
+        self._wanted.set()
+
+    def _ask(self, peer: bytes, query: Query) -> None:
+        """After the turn that what came before it is in; at once where turns stand still."""
+        if self._room.held:
+            self._desk.query(peer, query, self._clock.now_ns())
+        else:
+            self._draft.after.append(lambda: self._desk.query(peer, query, self._clock.now_ns()))
+
+    async def _check(self, peer: bytes, submit: Submit) -> None:
+        try:
+            checked = Checked(peer, submit.request, await asyncio.to_thread(prepare, submit, self._uploads))
+        except Refusal as refusal:
+            checked = Checked(peer, submit.request, refusal)
+        self._desk.submit(checked, self._draft)
+        self._wanted.set()
+
+    async def _watch_disk(self) -> None:
+        while True:
+            event = self._room.look()
+            if event is not None:
+                logger().warning("disk", full=event.full, reason=event.reason)
+                self._draft.add(event)
+            if event is not None or self._stuck is not None:
+                self._wanted.set()
+            await asyncio.sleep(RETRY_S)
+
+    # ------------------------------------------------------------------------------------------- step, journal
+
+    async def _turns(self) -> None:
+        while True:
+            await self._wanted.wait()
+            self._wanted.clear()
+            self._turn()
+            await asyncio.sleep(0)
+
+    def _turn(self) -> None:
+        if self._stuck is not None and not self._write(*self._stuck):
+            return
+        draft, self._draft = self._draft, Draft()
+        if draft.empty:
+            self._release((), draft)
+            return
+        now_ns = self._clock.now_ns()
+        events = tuple(draft.events)
+        commands = tuple(self._core.step(now_ns, events)) if events else ()
+        turn = Turn(
+            now_ns=now_ns,
+            events=events,
+            commands=commands,
+            jobs=tuple(draft.jobs),
+            persisted=tuple(draft.persisted.items()),
+        )
+        self._write(turn, draft)
+
+    def _write(self, turn: Turn, draft: Draft) -> bool:
+        """Journals and releases a turn; False where there is no room, and the turn is kept for another try."""
+        try:
+            self._journal.commit(turn)
+        except JournalFull as error:
+            if self._stuck is None:
+                self._clock.hold()
+                logger().error("held: the journal has no room", error=str(error))
+            self._stuck = (turn, draft)
+            self._room.held = f"the journal has no room: {error}"
+            return False
+        if self._stuck is not None:
+            self._stuck = None
+            self._room.held = ""
+            self._clock.resume()
+            logger().info("going on: the journal has room again")
+        self._configs.update({row.id: row.toml for row in turn.jobs})
+        self._release(turn.commands, draft)
+        return True
+
+    # ------------------------------------------------------------------------------------------------ release
+
+    def _release(self, commands: tuple[Command, ...], draft: Draft) -> None:
+        for command in commands:
+            if isinstance(command, WakeAt):
+                self._wake_at(command.at_ns)
+            elif isinstance(command, Write):
+                self._stream.appended(command.record)
+                self._summaries.add(command.record)
+            else:
+                self._deliver(command)
+        for reply in draft.after:
+            reply()
+        self._stream.pump()
+
+    def _deliver(self, command: outbox.Addressed) -> None:
+        session = self._sessions.get(command.session)
+        if session is None:
+            return
+        if isinstance(command, Evict):
+            self._close(session)
+        try:
+            sent = self._server.send(session.peer, outbox.message(command))
+        except TooLarge as error:
+            self._undeliverable(command, error)
+            return
+        if not sent and not isinstance(command, Evict):
+            self._lost(session)
+
+    def _undeliverable(self, command: outbox.Addressed, error: TooLarge) -> None:
+        logger().error("a message is too large to send", what=type(command).__name__, error=str(error))
+        if isinstance(command, SendTask):
+            why = TaskError(reason="internal", message=f"the task is too large: {error}", retry=False)
+            receipt = Receipt(total_ns=0, stages=())
+            self._draft.add(TaskBroke(session=command.session, lease=command.lease, error=why, receipt=receipt))
+            self._wanted.set()
+
+    def _lost(self, session: Session) -> None:
+        logger().warning("worker unreachable", worker=session.hello.name, session=session.id)
+        self._close(session)
+        self._draft.add(WorkerGone(session=session.id, reason="its connection takes no messages"))
+        self._wanted.set()
+
+    def _close(self, session: Session) -> None:
+        self._sessions.close(session.id)
+        self._stream.detach(session.id)
+        self._server.forget(session.peer)
+
+    def _wake_at(self, at_ns: int) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+        self._wake_ns = at_ns
+        # A millisecond late rather than early: the core does not ask again for a deadline that is still ahead.
+        delay_s = max(0, at_ns - self._clock.now_ns()) / 1e9 + 0.001
+        self._timer = asyncio.get_running_loop().call_later(delay_s, self._tick)
+
+    def _tick(self) -> None:
+        if self._clock.now_ns() < self._wake_ns:  # the clock stood still meanwhile
+            self._wake_at(self._wake_ns)
+            return
+        self._draft.add(Tick())
+        self._wanted.set()
+
+    # ------------------------------------------------------------------------------------------------ sending
+
+    def _send(self, peer: bytes, message: object) -> None:
+        """To a client, or what a worker is told outside of turns: a peer that is gone is no loss."""
+        try:
+            self._server.send(peer, message)
+        except TooLarge as error:
+            request = getattr(message, "request", None)
+            if request is not None:
+                self._server.send(peer, ErrorReply(request=request, code=1, message=f"the reply: {error}"))
+
+    def _send_records(self, session: str, message: Records) -> None:
+        found = self._sessions.get(session)
+        if found is None or not self._server.send(found.peer, message):
+            self._stream.detach(session)
+            if found is not None:
+                self._lost(found)
+
+    def _welcome(self, session: str) -> Welcome:
+        return Welcome(session=session, epoch=self._journal.epoch, heartbeat_s=self._heartbeat_s)
+
+    def _problems(self) -> tuple[str, ...]:
+        return (self._room.reason,) if self._room.reason else ()

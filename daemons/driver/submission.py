@@ -1,0 +1,119 @@
+"""A job file before the core hears of it: checked, its prompts found, made a `JobSpec`, given an id.
+
+`prepare` is blocking (plug-ins are imported) and runs beside the event loop; `Register` decides ids on
+the loop. Invariant: an id stands for one content for ever, so that a submit may be sent again.
+"""
+
+import hashlib
+import json
+import re
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, replace
+
+from broker.spec import JobSpec
+from daemons.driver.jobs import to_spec
+from daemons.driver.journal import JobRow
+from daemons.driver.uploads import UploadRefused, Uploads
+from digend.config.checking import validated
+from digend.config.errors import ConfigError
+from digend.config.job import JobConfig
+from digend.config.prompts import unpacked_prompts
+from digend.config.source import Source
+from digend.exitcodes import ExitCode
+from digend.job_check import validate_job
+from digend.wire.messages import Submit
+
+_ID = re.compile(r"^[A-Za-z0-9][A-Za-z0-9._-]{0,95}$")
+
+
+class Refusal(Exception):
+    """A request that is not granted: the exit code that digenctl ends with, and why."""
+
+    def __init__(self, code: ExitCode, message: str) -> None:
+        super().__init__(message)
+        self.code = code
+        self.message = message
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Prepared:
+    """A sound job that has no id yet; `wanted` is the one asked for."""
+
+    spec: JobSpec
+    digest: str
+    toml: str
+    wanted: str | None
+
+
+def prepare(submit: Submit, uploads: Uploads) -> Prepared:
+    """Checks a job file and what it names. Raises Refusal (BAD_CONFIG, or USAGE for a wrong request)."""
+    if submit.job is not None and not _ID.match(submit.job):
+        raise Refusal(ExitCode.USAGE, f"job id {submit.job!r}: letters, digits, dot, underscore, dash; 96 at most")
+    config = _config(submit.config)
+    prompts = _prompts(uploads, submit.prompts)
+    evaluated = None if submit.eval_prompts is None else _prompts(uploads, submit.eval_prompts)
+    try:
+        validate_job(config, prompts)
+        spec = to_spec(config, prompts, evaluated, "")
+    except (ConfigError, ValueError) as error:
+        raise Refusal(ExitCode.BAD_CONFIG, str(error)) from error
+    return Prepared(spec=spec, digest=_digest(config, submit), toml=submit.toml, wanted=submit.job)
+
+
+class Register:
+    """Ids and contents of all jobs ever submitted. `taken(id)`: a run folder of that name exists."""
+
+    def __init__(self, rows: Iterable[JobRow], taken: Callable[[str], bool]) -> None:
+        self._digests = {row.id: row.digest for row in rows}
+        self._taken = taken
+
+    def admit(self, prepared: Prepared) -> tuple[JobSpec, JobRow | None]:
+        """The job under its id, and the row to keep; no row where this very job is known. Raises Refusal."""
+        job = prepared.wanted or self._next_free(prepared.spec.name)
+        known = self._digests.get(job)
+        if known == prepared.digest:
+            return replace(prepared.spec, id=job), None
+        if known is not None:
+            raise Refusal(
+                ExitCode.USAGE,
+                f"job {job} exists with other content: digest {known} there, {prepared.digest} submitted now",
+            )
+        if self._taken(job):
+            raise Refusal(ExitCode.USAGE, f"job {job}: a run folder of that name exists, of no job known here")
+        self._digests[job] = prepared.digest
+        return replace(prepared.spec, id=job), JobRow(id=job, digest=prepared.digest, toml=prepared.toml)
+
+    def _next_free(self, name: str) -> str:
+        number = 1
+        while (job := f"{name}-{number:03d}") in self._digests or self._taken(job):
+            number += 1
+        return job
+
+
+def _config(text: str) -> JobConfig:
+    try:
+        table = json.loads(text)
+    except ValueError as error:
+        raise Refusal(ExitCode.USAGE, f"the job file did not arrive as JSON: {error}") from error
+    if not isinstance(table, dict):
+        raise Refusal(ExitCode.USAGE, "the job file did not arrive as a table")
+    config, problems = validated(JobConfig, table, Source(path="", text="", table=table))
+    if problems or config is None:
+        raise Refusal(ExitCode.BAD_CONFIG, str(ConfigError(problems)))
+    return config
+
+
+def _prompts(uploads: Uploads, digest: str) -> list[str]:
+    try:
+        return unpacked_prompts(uploads.read(digest))
+    except UploadRefused as error:
+        raise Refusal(ExitCode.USAGE, f"prompts: {error}") from error
+    except ValueError as error:
+        raise Refusal(ExitCode.BAD_CONFIG, f"prompts: {error}") from error
+
+
+def _digest(config: JobConfig, submit: Submit) -> str:
+    """Over what decides the run: the resolved config without regard to order, and the prompts."""
+    table = json.dumps(config.model_dump(mode="json"), sort_keys=True)
+    content = json.dumps([table, submit.prompts, submit.eval_prompts])
+    return hashlib.blake2b(content.encode(), digest_size=16).hexdigest()
