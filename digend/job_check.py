@@ -13,7 +13,7 @@ from typing import Any, Protocol
 from pydantic import BaseModel
 
 from digend import plugins
-from digend.config.agreement import prompt_complaints
+from digend.config.agreement import job_complaints, prompt_complaints
 from digend.config.checking import validated
 from digend.config.errors import ConfigError, Problem, require
 from digend.config.job import JobConfig
@@ -22,9 +22,7 @@ from digend.config.prompts import read_prompts
 from digend.config.source import Source, read_source
 from digend.rewards.files import is_file_reward
 
-_BLAMED = re.compile(
-    r"(?P<key>[a-z_]+(\.[a-z_]+)+)( = (?P<value>\[.*?\]|[^\s:]+))?:? (?P<message>.*)", re.DOTALL
-)
+_BLAMED = re.compile(r"(?P<key>[a-z_]+(\.[a-z_]+)+)( = (?P<value>\[.*?\]|[^\s:]+))?:? (?P<message>.*)", re.DOTALL)
 """A key, perhaps its value, and what is wrong: the form of what an algorithm's rules raise."""
 
 _NOWHERE = Source(path="", text="", table={})
@@ -81,7 +79,8 @@ def _sorted(problems: Sequence[Problem], source: Source) -> list[Problem]:
 
 
 def validate_job(config: JobConfig, prompts: Sequence[str]) -> None:
-    """Plug-in names, their options, the algorithm's rules and the number of prompts. Raises ConfigError."""
+    """All but the files: plug-in names and options, and what keys must agree on. Raises ConfigError."""
+    require([_NOWHERE.problem(key, message) for key, message in job_complaints(config)])
     require(_plugin_problems(config.model_dump(mode="json"), _NOWHERE))
     require(_agreement_problems(config, prompts, _NOWHERE))
 

@@ -37,9 +37,9 @@ class SamplingConfig(Section):
         "family",
         description="family (the pipeline's own), linear, dance:SHIFT, sd3_double_shift, sd3_single_shift.",
     )
-    guidance_scale: Annotated[
-        float, Field(ge=0, description="Guidance, as the pipeline's argument of that name.")
-    ] = 1.0
+    guidance_scale: Annotated[float, Field(ge=0, description="Guidance, as the pipeline's argument of that name.")] = (
+        1.0
+    )
     kernel: Literal["flow_sde", "cps", "dance_sde"] = Field(
         "flow_sde", description="Transition kernel inside the SDE window."
     )
@@ -61,12 +61,8 @@ class DataConfig(Section):
         description="Text file, UTF-8, one prompt a line (without blank lines and those that begin with #); "
         "relative to the job file."
     )
-    prompts_per_rollout: Annotated[
-        int, Field(ge=1, description="P: groups a rollout, each of another prompt.")
-    ]
-    samples_per_prompt: Annotated[
-        int, Field(ge=2, description="K: samples a group; a group of one has no advantage.")
-    ]
+    prompts_per_rollout: Annotated[int, Field(ge=1, description="P: groups a rollout, each of another prompt.")]
+    samples_per_prompt: Annotated[int, Field(ge=2, description="K: samples a group; a group of one has no advantage.")]
 
 
 class TrainingConfig(Section):
@@ -81,16 +77,13 @@ class TrainingConfig(Section):
     betas: tuple[Beta, Beta] = Field((0.9, 0.999), description="Of AdamW.")
     weight_decay: Annotated[float, Field(ge=0, description="Of AdamW.")] = 1e-4
     epsilon: Annotated[float, Field(gt=0, description="Of AdamW.")] = 1e-8
-    max_grad_norm: Annotated[float, Field(gt=0, description="The gradient is scaled down to this norm.")] = (
-        1.0
-    )
+    max_grad_norm: Annotated[float, Field(gt=0, description="The gradient is scaled down to this norm.")] = 1.0
     update_batch: Annotated[int, Field(ge=1, description="Samples a forward pass of the update.")] = 16
     timestep_width: Annotated[
         int,
         Field(
             ge=0,
-            description="TSP: timesteps of a sample batched in one forward pass; "
-            "1 = one after another, 0 = all.",
+            description="TSP: timesteps of a sample batched in one forward pass; 1 = one after another, 0 = all.",
         ),
     ] = 1
     updates_per_rollout: Annotated[
@@ -101,17 +94,13 @@ class TrainingConfig(Section):
         int, Field(ge=1, description="Consecutive skipped steps after which the job fails.")
     ] = 3
     gradient_checkpointing: bool = Field(False, description="Less memory for more time in the update.")
-    deterministic: bool = Field(
-        False, description="Same seed, same weights, bit for bit (see above for the price)."
-    )
+    deterministic: bool = Field(False, description="Same seed, same weights, bit for bit (see above for the price).")
 
 
 class RewardConfig(Section):
     """One reward. A job may have several: the reward of a sample is their weighted sum."""
 
-    name: Word = Field(
-        description="Reward, a plug-in name, or file.py:function in a folder that the node file allows."
-    )
+    name: Word = Field(description="Reward, a plug-in name, or file.py:function in a folder that the node file allows.")
     weight: float = Field(1.0, description="Factor in the sum.")
     options: Options = Field(default_factory=dict, description="Options of the reward.")
 
@@ -132,9 +121,7 @@ class EvalConfig(Section):
     )
     samples: Annotated[int, Field(ge=1, description="Samples a prompt, before and after.")] = 4
     during_samples: Annotated[int, Field(ge=1, description="Samples a prompt, in between.")] = 4
-    every: Annotated[
-        int, Field(ge=0, description="Global steps between evaluations; 0 = only before and after.")
-    ] = 0
+    every: Annotated[int, Field(ge=0, description="Global steps between evaluations; 0 = only before and after.")] = 0
     num_timesteps: Annotated[
         int | None, Field(ge=1, description="Denoising steps; those of sampling where missing.")
     ] = None

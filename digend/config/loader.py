@@ -3,14 +3,13 @@
 Plug-in names and options need plug-ins, which are above this package: `digend.job_check`.
 """
 
-import json
 import os
 from collections.abc import Sequence
 from pathlib import Path
 
 from digend.config.agreement import job_complaints, node_complaints
 from digend.config.checking import validated
-from digend.config.errors import ConfigError, Problem, require
+from digend.config.errors import Problem, require
 from digend.config.job import JobConfig
 from digend.config.node import NodeConfig
 from digend.config.prompts import read_prompts as read_prompts
@@ -85,16 +84,3 @@ def folder_of(source: Source) -> Path:
 def absolute(folder: Path, path: str) -> str:
     """Without `..` and without following links: the path that the person would write."""
     return os.path.abspath(folder / Path(path).expanduser())  # noqa: PTH100
-
-
-def job_from_json(text: str) -> JobConfig:
-    """The job that a client submitted, resolved. Raises ConfigError."""
-    try:
-        table = json.loads(text)
-    except ValueError as error:
-        raise ConfigError([Problem(where="", key="", message=f"not JSON: {error}")]) from None
-    source = Source(path="", text="", table=table if isinstance(table, dict) else {})
-    config, problems = check_job_table(source)
-    require(problems)
-    assert config is not None
-    return config

@@ -17,9 +17,7 @@ class GeneratorNodeConfig(Section):
     """Generator processes of this box."""
 
     slots: Annotated[int, Field(ge=0, description="Generator processes; slot i uses devices[i].")] = 1
-    devices: list[str] = Field(
-        default_factory=list, description="torch devices; cpu or cuda:i, automatic where empty."
-    )
+    devices: list[str] = Field(default_factory=list, description="torch devices; cpu or cuda:i, automatic where empty.")
     threads: Annotated[int, Field(ge=1, description="torch threads a process.")] = 1
 
 
@@ -34,9 +32,7 @@ class RewardNodeConfig(Section):
     """Dedicated reward processes of this box."""
 
     slots: Annotated[int, Field(ge=0, description="Reward processes; slot i uses devices[i].")] = 0
-    devices: list[str] = Field(
-        default_factory=list, description="torch devices; cpu or cuda:i, automatic where empty."
-    )
+    devices: list[str] = Field(default_factory=list, description="torch devices; cpu or cuda:i, automatic where empty.")
     threads: Annotated[int, Field(ge=1, description="torch threads a process.")] = 1
 
 
@@ -75,9 +71,7 @@ class NodeConfig(Section):
         pattern=r"^(ipc|tcp://[^:/]+)$",
         description="Where blobs are served: ipc (under `state`), or tcp://HOST (a free port is taken).",
     )
-    state: str = Field(
-        ".digend", description="Journal, uploads, caches, sockets, logs; relative to the node file."
-    )
+    state: str = Field(".digend", description="Journal, uploads, caches, sockets, logs; relative to the node file.")
     runs: str = Field("runs", description="Run folders; relative to the node file.")
     reward_paths: list[str] = Field(
         default_factory=list,
@@ -90,6 +84,4 @@ class NodeConfig(Section):
     recorder: bool = Field(False, description="Whether the recorder runs here.")
     timing: TimingConfig = Field(default_factory=lambda: TimingConfig.model_validate({}))
     log_format: Literal["console", "json"] = Field("console", description="How logs are written.")
-    log_level: Literal["debug", "info", "warning", "error"] = Field(
-        "info", description="From which level on."
-    )
+    log_level: Literal["debug", "info", "warning", "error"] = Field("info", description="From which level on.")

@@ -18,13 +18,9 @@ def apply_overrides(table: dict[str, Any], overrides: Sequence[str]) -> tuple[st
     for override in overrides:
         key, equals, text = (part.strip() for part in override.partition("="))
         if not equals or not _KEY.fullmatch(key):
-            problems.append(
-                _problem("", f"{override!r}: expected key=value, such as training.global_steps=4")
-            )
+            problems.append(_problem("", f"{override!r}: expected key=value, such as training.global_steps=4"))
         elif not _assign(table, _parts(key), parse_value(text)):
-            problems.append(
-                _problem(key, "no such place in the file: a number in [] must be below its length")
-            )
+            problems.append(_problem(key, "no such place in the file: a number in [] must be below its length"))
         else:
             keys.append(key)
     if problems:
@@ -59,9 +55,7 @@ def _assign(table: dict[str, Any], parts: Sequence[str | int], value: object) ->
         else:
             return False
     last = parts[-1]
-    reachable = isinstance(place, dict) or (
-        isinstance(place, list) and isinstance(last, int) and last < len(place)
-    )
+    reachable = isinstance(place, dict) or (isinstance(place, list) and isinstance(last, int) and last < len(place))
     if reachable:
         place[last] = value
     return reachable

@@ -47,9 +47,7 @@ class Source:
             key = key[: max(key.rfind("."), key.rfind("["), 0)]
         return self.lines.get(key)
 
-    def problem(
-        self, key: str, message: str, *, value: str | None = None, nearest: str | None = None
-    ) -> Problem:
+    def problem(self, key: str, message: str, *, value: str | None = None, nearest: str | None = None) -> Problem:
         return Problem(where=self.where(key), key=key, message=message, value=value, nearest=nearest)
 
 

@@ -1,0 +1,5 @@
+"""`python -m clients` is digenctl."""
+
+from clients.main import main
+
+main()

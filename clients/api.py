@@ -1,0 +1,152 @@
+"""A Python client of the driver: what digenctl is made of, and what a notebook or a sweep uses.
+
+    with Digend("ipc://.digend/driver.sock") as driver:
+        job = driver.submit("job.toml", overrides=["training.global_steps=4"]).job
+        for record in driver.follow(job):
+            print(record.body)
+        print(driver.job(job).evaluations)
+
+One request at a time, from one thread. A job is named by its id, by the beginning of one, or by nothing: the newest.
+Every method may raise `ClientError` of `digend.net.client` (DriverUnreachable, TimedOut, RequestFailed), and those with
+a job NotFound or AmbiguousId of `clients.jobs`.
+"""
+
+import os
+import time
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
+from typing import Self, TypeVar
+from uuid import uuid4
+
+from clients.address import DEFAULT_ADDRESS
+from clients.jobs import job_id
+from digend import __version__
+from digend.net.addresses import socket_path
+from digend.net.client import Client, DriverUnreachable, TimedOut
+from digend.wire import messages as m
+from digend.wire.records import Record
+from digend.wire.views import JobDetail, JobView, NodeView, QueueView, StatusView, VersionView
+
+T = TypeVar("T")
+
+POLL_S = 0.5
+"""Between two looks at a job that is followed or waited for."""
+
+ABSENCE_S = 30.0
+"""How long following a job outlasts a driver that does not answer: long enough for its restart."""
+
+FINAL_STATES = ("completed", "failed", "cancelled")
+
+
+class Digend:
+    """A connection to one driver. Raises BadAddress; does not wait for the driver."""
+
+    def __init__(self, address: str = DEFAULT_ADDRESS, timeout_s: float = 5.0) -> None:
+        self._client = Client(address, timeout_s)
+        self.address = self._client.address
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        self._client.close()
+
+    def require_socket(self) -> None:
+        """Raises DriverUnreachable at once where no driver ever served the ipc address."""
+        path = socket_path(self.address)
+        if path is not None and not path.exists():
+            raise DriverUnreachable(f"no driver at {self.address}: there is no such socket")
+
+    def version(self) -> VersionView:
+        reply = self._client.request(m.ClientHello(request=_new(), digend=__version__), m.VersionReply)
+        return reply.version
+
+    def jobs(self) -> tuple[JobView, ...]:
+        """All jobs, in the order they were submitted."""
+        return self._client.request(m.ListJobs(request=_new()), m.JobList).jobs
+
+    def status(self) -> StatusView:
+        return self._client.request(m.GetStatus(request=_new()), m.StatusReply).status
+
+    def queue(self) -> QueueView:
+        return self._client.request(m.GetQueue(request=_new()), m.QueueReply).queue
+
+    def nodes(self) -> tuple[NodeView, ...]:
+        return self._client.request(m.ListNodes(request=_new()), m.NodeList).nodes
+
+    def job_id(self, job: str | None = None) -> str:
+        """The whole id of a job."""
+        return job_id(self.jobs(), job)
+
+    def job(self, job: str | None = None) -> JobDetail:
+        return self._detail(self.job_id(job))
+
+    def cancel(self, job: str) -> str:
+        """Returns the job's state after it. Cancelling a job that is over changes nothing."""
+        request = m.Cancel(request=_new(), job=self.job_id(job))
+        return self._client.request(request, m.Cancelled).state
+
+    def submit(
+        self, path: str | os.PathLike[str], *, job: str | None = None, overrides: Sequence[str] = ()
+    ) -> m.Submitted:
+        """Checks a job file, uploads its prompts, submits it. `overrides` are "key=value", laid over the file.
+
+        With an id (`job`) it may be repeated safely: the same id and content is the same job. Raises ConfigError.
+        """
+        from clients.submission import submission, upload
+
+        prepared = submission(path, overrides)
+        for content in prepared.files:
+            upload(self._client, content)
+        return self._client.request(prepared.request(_new(), job), m.Submitted)
+
+    def records(self, job: str, since: int = 0) -> m.RecordList:
+        """Some records of a job, by its whole id, from number `since` on."""
+        return self._client.request(m.GetRecords(request=_new(), job=job, since=since), m.RecordList)
+
+    def follow(self, job: str | None = None) -> Iterator[Record]:
+        """Records of a job as they come, from the first on, until it is over; outlasts a driver's restart."""
+        whole, since = self.job_id(job), 0
+        while True:
+            reply = _patiently(partial(self.records, whole, since))
+            yield from reply.records
+            since += len(reply.records)
+            if reply.finished and not reply.records:
+                return
+            if not reply.records:
+                time.sleep(POLL_S)
+
+    def wait(self, job: str | None = None, timeout_s: float = float("inf")) -> JobView:
+        """The job once it is over; outlasts a driver's restart. Raises TimeoutError."""
+        whole = self.job_id(job)
+        deadline = time.monotonic() + timeout_s
+        while True:
+            view = _patiently(partial(self._detail, whole)).job
+            if view.state in FINAL_STATES:
+                return view
+            remaining = deadline - time.monotonic()
+            if remaining <= 0:
+                raise TimeoutError(f"job {whole} is not over after {timeout_s:g} s: it is {view.state}")
+            time.sleep(min(POLL_S, remaining))
+
+    def _detail(self, job: str) -> JobDetail:
+        return self._client.request(m.ShowJob(request=_new(), job=job), m.JobReply).job
+
+
+def _new() -> str:
+    """A request's id."""
+    return uuid4().hex
+
+
+def _patiently(ask: Callable[[], T]) -> T:
+    """The answer, asking again for `ABSENCE_S` while the driver is away."""
+    deadline = time.monotonic() + ABSENCE_S
+    while True:
+        try:
+            return ask()
+        except (DriverUnreachable, TimedOut):
+            if time.monotonic() > deadline:
+                raise

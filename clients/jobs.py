@@ -1,0 +1,38 @@
+"""Which job, or worker, a person means: a whole id, the beginning of one, or nothing at all. Pure."""
+
+from collections.abc import Sequence
+from difflib import get_close_matches
+
+from digend.wire.views import JobView
+
+
+class NotFound(LookupError):
+    """Nothing of that name; the message has the nearest."""
+
+    def __str__(self) -> str:
+        return str(self.args[0])
+
+
+class AmbiguousId(ValueError):
+    """Several names begin so; the message lists them."""
+
+
+def job_id(jobs: Sequence[JobView], wanted: str | None) -> str:
+    """The id meant by `wanted`; the newest job where it is None. Raises NotFound, AmbiguousId."""
+    if wanted is not None:
+        return name_of("job", [job.id for job in jobs], wanted)
+    if not jobs:
+        raise NotFound("no jobs yet; the next step: digenctl submit JOB.toml")
+    return max(jobs, key=lambda job: job.submitted_ns).id
+
+
+def name_of(kind: str, names: Sequence[str], wanted: str) -> str:
+    """The one name that is `wanted`, or begins with it. Raises NotFound, AmbiguousId."""
+    begun = [name for name in names if name.startswith(wanted)]
+    if wanted in begun or len(begun) == 1:
+        return wanted if wanted in begun else begun[0]
+    if begun:
+        raise AmbiguousId(f"several {kind}s begin with {wanted!r}: {', '.join(begun)}")
+    near = get_close_matches(wanted, names, n=1)
+    hint = f"; did you mean {near[0]}?" if near else f" (digenctl {kind}s lists them)"
+    raise NotFound(f"no {kind} {wanted!r}{hint}")

@@ -1,0 +1,106 @@
+"""digenctl: finds the verb, imports it, and turns every error into one message and an exit code.
+
+Nothing but click is imported before the verb is known, so that `--help` and completion answer at once.
+"""
+
+import json
+import sys
+from collections.abc import Sequence
+from difflib import get_close_matches
+from importlib import import_module
+
+import click
+
+from digend.exitcodes import ExitCode
+from digend.wire.views import SCHEMA_VERSION
+
+VERBS = {
+    "submit": "Submit a job file.",
+    "jobs": "List all jobs.",
+    "status": "What the driver, its workers and the running job do.",
+    "watch": "Follow a job until it is over.",
+    "wait": "Wait until a job is over.",
+    "queue": "List the micro-batches that wait for scoring or update.",
+    "nodes": "List the workers.",
+    "show": "All about one job or one worker.",
+    "cancel": "Cancel a job.",
+    "version": "Versions of this program and of the driver.",
+    "completion": "Print a completion script for bash, zsh or fish.",
+}
+
+
+class LazyGroup(click.Group):
+    """A group that knows its verbs' names and first lines, and imports only the one that is used."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return list(VERBS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        if cmd_name not in VERBS:
+            return None
+        command: click.Command = import_module(f"clients.verbs.{cmd_name}").command
+        return command
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        with formatter.section("Verbs"):
+            formatter.write_dl(list(VERBS.items()))
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        if args and args[0] not in VERBS and not args[0].startswith("-"):
+            near = get_close_matches(args[0], VERBS, n=1)
+            hint = f"; did you mean {near[0]}?" if near else f" (verbs: {', '.join(VERBS)})"
+            ctx.fail(f"no verb {args[0]!r}{hint}")
+        return super().resolve_command(ctx, args)
+
+
+EPILOG = """\b
+Examples:
+  digenctl submit configs/jobs/shapes-flow-grpo.toml --watch
+  digenctl status
+  digenctl show job --json
+
+\b
+The driver is found by --address or --node, else by DIGEND_ADDRESS or DIGEND_NODE,
+else at ipc://.digend/driver.sock in this folder.
+
+\b
+Exit codes: 0 ok, 1 the job failed or was cancelled, 2 usage, 3 degraded (status), 5 not found,
+69 driver unreachable, 75 timed out (safe to retry with the same id), 78 bad configuration.
+"""
+
+
+@click.group(cls=LazyGroup, epilog=EPILOG, context_settings={"help_option_names": ["-h", "--help"]})
+@click.option("--address", hidden=True)
+@click.option("--node", hidden=True)
+@click.pass_context
+def cli(ctx: click.Context, address: str | None, node: str | None) -> None:
+    """Submit jobs to a digend driver and see what becomes of them."""
+    ctx.obj = {"address": address, "node": node}
+
+
+def main(args: Sequence[str] | None = None) -> None:
+    """Runs digenctl and ends the process with an `ExitCode`."""
+    arguments = list(sys.argv[1:] if args is None else args)
+    try:
+        status = cli.main(arguments, prog_name="digenctl", standalone_mode=False)
+    except click.ClickException as error:
+        error.show()
+        if "--json" in arguments:
+            print_error(error.exit_code, error.format_message())
+        status = error.exit_code
+    except click.Abort:
+        click.echo("digenctl: interrupted", err=True)
+        status = 128 + 2
+    sys.exit(int(status or ExitCode.OK))
+
+
+def print_error(code: int, message: str) -> None:
+    """The error as JSON on stdout: what a program that asked for --json reads."""
+    error = {"code": int(code), "message": message}
+    click.echo(json.dumps({"schema_version": SCHEMA_VERSION, "error": error}, ensure_ascii=False))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,88 @@
+"""What digenctl prints: tables and lines for people, one JSON document for programs.
+
+Knows views only as dataclasses. Invariant: with --json, stdout has JSON and nothing else.
+"""
+
+import dataclasses
+import json
+import sys
+from collections.abc import Mapping, Sequence
+from math import isfinite
+from typing import Any
+
+import click
+
+from digend.wire.views import SCHEMA_VERSION
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Output:
+    """`as_json` for programs; `header` whether a table has its first line."""
+
+    as_json: bool = False
+    header: bool = True
+
+    @property
+    def on_terminal(self) -> bool:
+        return sys.stdout.isatty() and not self.as_json
+
+    def document(self, **fields: object) -> None:
+        """One JSON document, on one line."""
+        click.echo(json.dumps({"schema_version": SCHEMA_VERSION, **plain(fields)}, ensure_ascii=False))
+
+    def document_if_json(self, **fields: object) -> None:
+        if self.as_json:
+            self.document(**fields)
+
+    def view(self, view: object) -> None:
+        """A view as a document: its fields beside the schema version."""
+        self.document(**plain(view))
+
+    def line(self, text: str = "") -> None:
+        """A line for people; nothing with --json."""
+        if not self.as_json:
+            click.echo(text)
+
+    def hint(self, text: str) -> None:
+        """What may be done next, on stderr, so that it never gets into a pipe."""
+        if not self.as_json:
+            click.echo(text, err=True)
+
+    def table(self, columns: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
+        if self.as_json:
+            return
+        if self.on_terminal:
+            _rich_table(columns, rows, self.header)
+            return
+        for row in text_table([columns, *rows] if self.header else rows):
+            click.echo(row)
+
+
+def plain(value: Any) -> Any:
+    """A view as JSON has it: dataclasses are objects, tuples are arrays, numbers that are not finite are null."""
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        return {field.name: plain(getattr(value, field.name)) for field in dataclasses.fields(value)}
+    if isinstance(value, Mapping):
+        return {key: plain(inner) for key, inner in value.items()}
+    if isinstance(value, list | tuple):
+        return [plain(inner) for inner in value]
+    return None if isinstance(value, float) and not isfinite(value) else value
+
+
+def text_table(rows: Sequence[Sequence[str]]) -> list[str]:
+    """Columns set by spaces, two at least, nothing at the end of a line: for pipes and logs."""
+    if not rows:
+        return []
+    widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
+    return ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows]
+
+
+def _rich_table(columns: Sequence[str], rows: Sequence[Sequence[str]], header: bool) -> None:
+    from rich.console import Console
+    from rich.table import Table
+    from rich.text import Text
+
+    table = Table(*columns, box=None, show_header=header, pad_edge=False)
+    for row in rows:
+        table.add_row(*(Text(cell) for cell in row))
+    Console().print(table)

@@ -1,0 +1,72 @@
+"""Records of a job as lines, one a change. Pure: knows records, prints nothing."""
+
+from functools import singledispatch
+
+from clients.words import age, number
+from digend.wire import records as r
+
+METRIC_DIGITS = 3
+
+
+@singledispatch
+def line_of(body: object) -> str | None:
+    """What a record says in one line; None for those that are only of use to the recorder."""
+    return None
+
+
+@line_of.register
+def _(body: r.JobState) -> str:
+    return f"{body.state}: {body.reason}" if body.reason else body.state
+
+
+@line_of.register
+def _(body: r.StepRecord) -> str:
+    parts = [
+        f"global step {body.global_step}",
+        f"reward {number(body.reward_mean)}",
+        age(body.seconds),
+        f"policy version {body.version}",
+    ]
+    if body.num_masked:
+        parts.append(f"{body.num_masked} of {body.num_samples} samples masked")
+    if body.num_dropped_groups:
+        parts.append(f"{body.num_dropped_groups} of {body.num_groups} groups dropped")
+    if body.skipped:
+        parts.append(f"skipped: {body.skipped}")
+    return ", ".join(parts)
+
+
+@line_of.register
+def _(body: r.EvaluationRecord) -> str:
+    return f"evaluation {body.label} (global step {body.global_step}): {metrics(body.metrics)}, {age(body.seconds)}"
+
+
+@line_of.register
+def _(body: r.CheckpointRecord) -> str:
+    return f"checkpoint at global step {body.global_step}: {body.path}"
+
+
+@line_of.register
+def _(body: r.RestartRecord) -> str:
+    return f"incarnation {body.incarnation} goes on from global step {body.global_step}: {body.reason}"
+
+
+@line_of.register
+def _(body: r.WorkerState) -> str:
+    return f"{body.role} {body.worker} {body.state}" + (f": {body.reason}" if body.reason else "")
+
+
+@line_of.register
+def _(body: r.TaskFailure) -> str:
+    return f"{body.task} failed on {body.worker}: {body.message} ({body.reason})"
+
+
+@line_of.register
+def _(body: r.Notice) -> str:
+    details = "".join(f", {key} {value}" for key, value in sorted(body.details.items()))
+    return f"{body.level}: {body.message}{details}"
+
+
+def metrics(values: dict[str, float]) -> str:
+    """`accuracy 0.736, independent 0.737`."""
+    return ", ".join(f"{name} {number(value, METRIC_DIGITS)}" for name, value in values.items()) or "no metrics"

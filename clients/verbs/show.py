@@ -1,0 +1,82 @@
+"""`digenctl show job` and `digenctl show node`: everything about one of them."""
+
+from collections.abc import Iterator
+
+import click
+
+from clients.api import Digend
+from clients.jobs import name_of
+from clients.output import Output
+from clients.story import metrics
+from clients.verb import verb
+from clients.words import age, number
+from digend.wire.views import JobDetail, NodeView
+
+
+@click.group("show", epilog="\b\nExamples:\n  digenctl show job\n  digenctl show node laptop/trainer/0 --json")
+def command() -> None:
+    """All about one job or one worker."""
+
+
+@verb("  digenctl show job\n  digenctl show job sweep-3 --json", name="job")
+@click.argument("job", metavar="[ID]", required=False)
+def _job(driver: Digend, output: Output, job: str | None) -> None:
+    """All about a job; the newest where no ID (or beginning of one) is given."""
+    detail = driver.job(job)
+    if output.as_json:
+        output.view(detail)
+        return
+    for line in job_lines(detail):
+        output.line(line)
+    if detail.stage_seconds:
+        output.line()
+        stages = sorted({stage for seconds in detail.stage_seconds.values() for stage in seconds})
+        output.table(
+            ("SECONDS OF", *stages),
+            [
+                (worker, *(number(seconds.get(stage), 1) for stage in stages))
+                for worker, seconds in sorted(detail.stage_seconds.items())
+            ],
+        )
+
+
+@verb("  digenctl show node laptop/trainer/0\n  digenctl show node laptop/t --json", name="node")
+@click.argument("node", metavar="NAME")
+def _node(driver: Digend, output: Output, node: str) -> None:
+    """All about a worker, by its name or the beginning of one."""
+    nodes = {each.name: each for each in driver.nodes()}
+    found = nodes[name_of("node", list(nodes), node)]
+    if output.as_json:
+        output.view(found)
+    for line in node_lines(found):
+        output.line(line)
+
+
+command.add_command(_job)
+command.add_command(_node)
+
+
+def job_lines(detail: JobDetail) -> Iterator[str]:
+    job = detail.job
+    yield f"job         {job.id} ({job.name})"
+    yield f"state       {job.state}" + (f": {job.reason}" if job.reason else "")
+    yield f"progress    global step {job.global_step} of {job.num_global_steps}, policy version {job.policy_version}"
+    yield f"reward      {number(job.reward)}"
+    yield f"took        {age(detail.seconds)}, incarnation {job.incarnation}"
+    for evaluation in detail.evaluations:
+        yield f"evaluation  {evaluation.label}, global step {evaluation.global_step}: {metrics(evaluation.metrics)}"
+    for title, values in (("last step", detail.last_step), ("counters", detail.counters)):
+        for name, value in values.items():
+            yield f"{title:<12}{name} {value:g}"
+    for title, path in (("checkpoint", detail.checkpoint), ("pipeline", detail.pipeline)):
+        if path is not None:
+            yield f"{title:<12}{path}"
+
+
+def node_lines(node: NodeView) -> Iterator[str]:
+    yield f"worker     {node.name}, a {node.role} on {node.node}"
+    yield f"state      {node.state}" + (f": {node.doing}" if node.doing else "")
+    yield f"heartbeat  {age(node.heartbeat_age_s)} ago, session {node.session}"
+    yield f"process    {node.pid} on {node.device}, {node.tasks_done} tasks done"
+    for name, version in sorted(node.versions.items()):
+        yield f"version    {name} {version}"

@@ -1,0 +1,68 @@
+"""`digenctl status`: the one look that tells whether all is well."""
+
+from collections.abc import Iterator, Sequence
+
+from clients.api import Digend
+from clients.output import Output, plain
+from clients.verb import no_header, verb
+from clients.verbs.nodes import print_nodes
+from clients.words import age, number, plural, share
+from digend.exitcodes import ExitCode
+from digend.wire.views import JobView, StatusView
+
+BAD_NODE_STATES = ("torpid", "lost")
+BAD_JOB_STATES = ("failed", "held")
+
+
+@verb("  digenctl status\n  digenctl status --json | jq .bubble_share")
+@no_header
+def command(driver: Digend, output: Output) -> ExitCode:
+    """What the driver, its workers and the running job do.
+
+    Ends with 3 where something is degraded: a worker torpid or lost, a job failed or held, a problem named.
+    """
+    status = driver.status()
+    job = status.job or newest(driver.jobs())
+    if output.as_json:
+        output.document(**plain(status), last_job=job)
+    for line in lines(status, job):
+        output.line(line)
+    if job is None:
+        output.hint("no jobs yet; the next step: digenctl submit JOB.toml")
+    output.line()
+    print_nodes(output, status.nodes)
+    return ExitCode.DEGRADED if degraded(status, job) else ExitCode.OK
+
+
+def newest(jobs: Sequence[JobView]) -> JobView | None:
+    return max(jobs, key=lambda job: job.submitted_ns, default=None)
+
+
+def degraded(status: StatusView, job: JobView | None) -> bool:
+    """`job` runs, or is the last one that did."""
+    bad_nodes = any(node.state in BAD_NODE_STATES for node in status.nodes)
+    return bad_nodes or bool(status.problems) or (job is not None and job.state in BAD_JOB_STATES)
+
+
+def lines(status: StatusView, job: JobView | None) -> Iterator[str]:
+    yield f"driver   epoch {status.epoch}, up {age(status.uptime_s)}"
+    yield f"job      {_job(job) if job else 'none'}"
+    if status.queued:
+        yield f"queued   {plural(status.queued, 'job')}"
+    yield f"SQ       {_depth(status.sq_depth, status.sq_oldest_s)}"
+    yield f"UQ       {_depth(status.uq_depth, status.uq_oldest_s)}"
+    yield f"bubbles  {share(status.bubble_share)} of worker time"
+    for problem in status.problems:
+        yield f"problem  {problem}"
+
+
+def _job(job: JobView) -> str:
+    reason = f" ({job.reason})" if job.reason else ""
+    return (
+        f"{job.id} {job.state}{reason}: global step {job.global_step} of {job.num_global_steps}, "
+        f"policy version {job.policy_version}, reward {number(job.reward)}"
+    )
+
+
+def _depth(depth: int, oldest_s: float | None) -> str:
+    return f"{depth} waiting, the oldest for {age(oldest_s)}" if depth else "empty"

@@ -1,0 +1,20 @@
+"""`digenctl wait`: for scripts."""
+
+import click
+
+from clients.api import Digend
+from clients.output import Output
+from clients.verb import verb
+
+
+@verb("  digenctl wait sweep-3 --timeout 3600 && echo done", patient=True)
+@click.argument("job", metavar="[ID]", required=False)
+@click.option("--timeout", type=click.FloatRange(min=0), default=float("inf"), help="Seconds; for ever if none.")
+def command(driver: Digend, output: Output, job: str | None, timeout: float) -> int:
+    """Wait until a job is over; the newest where no ID (or beginning of one) is given.
+
+    Ends with 0 where the job completes, 1 where it fails or is cancelled, 75 where the time is up first.
+    """
+    from clients.watching import report_end
+
+    return report_end(output, driver.wait(job, timeout))

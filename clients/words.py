@@ -1,0 +1,32 @@
+"""Numbers as people say them. Pure."""
+
+from math import isfinite
+
+
+def age(seconds: float | None) -> str:
+    """`8 s`, `4 min`, `2 h 5 min`, `3 d`; a dash where there is none."""
+    if seconds is None:
+        return "-"
+    whole = round(seconds)
+    if whole < 60:
+        return f"{seconds:.1f} s" if seconds < 9.95 else f"{whole} s"
+    if whole < 3600:
+        return f"{whole // 60} min"
+    if whole < 48 * 3600:
+        minutes = whole % 3600 // 60
+        return f"{whole // 3600} h {minutes} min" if minutes else f"{whole // 3600} h"
+    return f"{whole // 86400} d"
+
+
+def number(value: float | None, digits: int = 3) -> str:
+    """A figure with so many decimals; a dash where there is none or it is not finite."""
+    return "-" if value is None or not isfinite(value) else f"{value:.{digits}f}"
+
+
+def share(value: float | None) -> str:
+    """A percentage, `12.5 %`."""
+    return "-" if value is None or not isfinite(value) else f"{100 * value:.1f} %"
+
+
+def plural(count: int, word: str) -> str:
+    return f"{count} {word}" if count == 1 else f"{count} {word}s"
