@@ -69,11 +69,11 @@ class BlobClient:
     def _chosen(self, manifest: Manifest, ref: BlobRef, names: Collection[str] | None) -> list[TensorSpec]:
         if sum(spec.num_bytes for spec in manifest.tensors) != ref.num_bytes:
             raise BlobCorrupt(f"blob {ref.id}: its manifest does not add up to {ref.num_bytes} bytes")
-        known = tuple(spec.name for spec in manifest.tensors)
-        for name in names or ():
-            if name not in known:
-                raise BlobCorrupt(f"blob {ref.id} has no tensor {name!r}{nearest(name, known)}")
-        specs = [spec for spec in manifest.tensors if names is None or spec.name in names]
+        known = {spec.name: spec for spec in manifest.tensors}
+        wanted = known.keys() if names is None else frozenset(names)
+        for name in sorted(wanted - known.keys()):
+            raise BlobCorrupt(f"blob {ref.id} has no tensor {name!r}{nearest(name, tuple(known))}")
+        specs = [spec for name, spec in known.items() if name in wanted]
         num_bytes = sum(spec.num_bytes for spec in specs)
         if num_bytes > self._max_bytes:
             raise BlobCorrupt(f"blob {ref.id}: {num_bytes} bytes are over the limit of {self._max_bytes}")

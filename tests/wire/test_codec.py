@@ -1,0 +1,248 @@
+"""Every message round trips; whatever else a peer sends is a ProtocolError."""
+
+import math
+import types
+from dataclasses import fields, is_dataclass
+from typing import Annotated, Any, Literal, Union, get_args, get_origin, get_type_hints
+
+import msgpack
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from broker import commands, events
+from digend.wire import messages, verbs
+from digend.wire.codec import MAX_ITEMS, decode, encode
+from digend.wire.errors import Malformed, NotAllowed, ProtocolError, TooLarge, WrongProtocol
+from digend.wire.messages import MAX_MESSAGE_BYTES, PROTOCOL, Heartbeat, Records, Stage, TaskDone, Upload, Welcome
+from digend.wire.registry import register, registered
+from digend.wire.tasks import Receipt, ResetResult
+
+register(events)
+register(commands)
+
+MESSAGES = sorted(
+    verbs.TO_DRIVER | verbs.TO_WORKER | verbs.TO_CLIENT | verbs.TO_OWNER | verbs.FROM_OWNER, key=lambda t: t.__name__
+)
+JOURNALLED = [
+    cls
+    for module in (events, commands)
+    for cls in vars(module).values()
+    if is_dataclass(cls)
+    and isinstance(cls, type)
+    and cls.__module__ == module.__name__
+    and cls.__name__ != "JobSubmitted"
+]
+
+SCALARS: dict[Any, st.SearchStrategy[Any]] = {
+    int: st.integers(-(2**63), 2**64 - 1),
+    float: st.floats(),
+    str: st.text(max_size=8),
+    bool: st.booleans(),
+    bytes: st.binary(max_size=16),
+    types.NoneType: st.none(),
+}
+
+
+def values_of(hint: Any) -> st.SearchStrategy[Any]:
+    """Any value that the type hint of a field allows."""
+    origin, args = get_origin(hint), get_args(hint)
+    if hint in SCALARS:
+        return SCALARS[hint]
+    if is_dataclass(hint) and isinstance(hint, type):
+        return instances_of(hint)
+    if origin is Annotated:
+        return values_of(args[0])
+    if origin is Literal:
+        return st.sampled_from(args)
+    if origin in (Union, types.UnionType):
+        return st.one_of(*(values_of(arg) for arg in args))
+    if origin is tuple and args[-1] is Ellipsis:
+        return st.lists(values_of(args[0]), max_size=2).map(tuple)
+    if origin is tuple:
+        return st.tuples(*(values_of(arg) for arg in args))
+    assert origin is dict, hint
+    return st.dictionaries(values_of(args[0]), values_of(args[1]), max_size=2)
+
+
+def instances_of(cls: type) -> st.SearchStrategy[Any]:
+    hints = get_type_hints(cls, include_extras=True)
+    return st.deferred(lambda: st.builds(cls, **{field.name: values_of(hints[field.name]) for field in fields(cls)}))
+
+
+@pytest.mark.parametrize("cls", MESSAGES + JOURNALLED, ids=lambda cls: cls.__name__)
+@settings(max_examples=25, deadline=None, suppress_health_check=list(HealthCheck))
+@given(data=st.data())
+def test_round_trip(cls: type, data: st.DataObject) -> None:
+    message = data.draw(instances_of(cls))
+    packed = encode(message)
+    back = decode(packed, {cls}, limit=None)
+    assert type(back) is cls
+    assert repr(_sorted(back)) == repr(_sorted(message))  # repr: NaN is no equal of itself
+    assert encode(back) == packed
+
+
+def _sorted(value: Any) -> Any:
+    """Dictionaries arrive sorted by key."""
+    if isinstance(value, dict):
+        return {key: _sorted(value[key]) for key in sorted(value)}
+    if isinstance(value, tuple):
+        return tuple(_sorted(item) for item in value)
+    if is_dataclass(value) and not isinstance(value, type):
+        return (type(value), [(field.name, _sorted(getattr(value, field.name))) for field in fields(value)])
+    return value
+
+
+def test_all_of_messages_is_registered_and_has_one_direction() -> None:
+    parts = {"Versions", "HeldLease", "PreparedJob", "TensorSpec", "Manifest"}
+    here = {name for name, cls in vars(messages).items() if is_dataclass(cls) and cls.__module__ == messages.__name__}
+    assert here <= registered().keys()
+    assert here == parts | {cls.__name__ for cls in MESSAGES}
+    assert not verbs.FROM_WORKER & verbs.FROM_CLIENT
+
+
+def _packed(body: object, *, protocol: object = PROTOCOL, name: object = "Welcome") -> bytes:
+    packed: bytes = msgpack.packb([protocol, name, body])
+    return packed
+
+
+WELCOME = {"session": "s", "epoch": 1, "heartbeat_s": 1.0, "protocol": PROTOCOL}
+BEAT = Heartbeat(session="s", seq=1, lease="l", done=2, total=8)
+
+
+def test_equal_messages_give_equal_bytes() -> None:
+    one = Records(session="s", records=(), configs={"a": "1", "b": "2"})
+    other = Records(session="s", records=(), configs={"b": "2", "a": "1"})
+    assert encode(one) == encode(other)
+    whole = Welcome(session="s", epoch=1, heartbeat_s=1)
+    assert encode(whole) == encode(Welcome(session="s", epoch=1, heartbeat_s=1.0))
+
+
+def test_non_finite_floats_survive() -> None:
+    for value in (math.nan, math.inf, -math.inf):
+        back = decode(encode(Welcome(session="s", epoch=1, heartbeat_s=value)), {Welcome})
+        assert repr(back.heartbeat_s) == repr(value)
+
+
+def test_another_protocol_is_named_before_the_rest_is_read() -> None:
+    for rest in (b"", b"\xc1\xff", msgpack.packb("Welcome")):
+        with pytest.raises(WrongProtocol) as caught:
+            decode(b"\x93" + msgpack.packb(PROTOCOL + 1) + rest, {Welcome})
+        assert (caught.value.theirs, caught.value.ours) == (PROTOCOL + 1, PROTOCOL)
+
+
+@pytest.mark.parametrize("name", ["Heartbeat", "NoSuchMessage", "Receipt", "x" * 500])
+def test_a_name_that_may_not_be_sent_here_is_refused_before_its_fields(name: str) -> None:
+    head = b"\x93" + msgpack.packb(PROTOCOL) + msgpack.packb(name)
+    with pytest.raises(NotAllowed) as caught:
+        decode(head + b"\xc1 not msgpack", {Welcome})
+    assert len(caught.value.name) <= 64
+
+
+def test_size_is_checked_first() -> None:
+    with pytest.raises(TooLarge):
+        decode(b"\xc1" * (MAX_MESSAGE_BYTES + 1), {Welcome})
+    with pytest.raises(TooLarge):
+        decode(encode(BEAT), {Heartbeat}, limit=10)
+    big = Upload(request="r", digest="d", offset=0, size=9, data=bytes(MAX_MESSAGE_BYTES))
+    assert decode(encode(big), {Upload}, limit=None) == big
+
+
+@pytest.mark.parametrize(
+    ("change", "reason"),
+    [
+        ({"epoch": "1"}, "Welcome.epoch"),
+        ({"epoch": True}, "Welcome.epoch"),
+        ({"epoch": 1.0}, "Welcome.epoch"),
+        ({"epoch": None}, "Welcome.epoch"),
+        ({"session": b"s"}, "Welcome.session"),
+        ({"heartbeat_s": "1"}, "Welcome.heartbeat_s"),
+        ({"colour": 1}, "Welcome.colour"),
+    ],
+)
+def test_fields_are_checked_strictly(change: dict[str, object], reason: str) -> None:
+    with pytest.raises(Malformed, match=reason):
+        decode(_packed(WELCOME | change), {Welcome})
+
+
+def test_a_missing_field_is_named() -> None:
+    with pytest.raises(Malformed, match=r"Welcome\.epoch"):
+        decode(_packed({"session": "s", "heartbeat_s": 1.0}), {Welcome})
+
+
+def test_nested_unknown_fields_are_refused() -> None:
+    done = TaskDone(session="s", lease="l", result=ResetResult(), receipt=Receipt(total_ns=1, stages=()))
+    unpacked = msgpack.unpackb(encode(done))
+    unpacked[2]["receipt"]["colour"] = "red"
+    with pytest.raises(Malformed, match="colour"):
+        decode(msgpack.packb(unpacked), {TaskDone})
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        b"",
+        b"\x93",
+        b"\x92\x01\xa7Welcome",
+        encode(BEAT)[:-1],
+        encode(BEAT) + b"\0",
+        msgpack.packb({"protocol": 1}),
+        _packed(WELCOME, protocol="1"),
+        _packed(WELCOME, protocol=True),
+        _packed(WELCOME, name=7),
+        _packed([1, 2]),
+        _packed(None),
+        _packed({1: 2}),
+        _packed({b"session": "s"}),
+        _packed({**WELCOME, "epoch": msgpack.ExtType(5, b"x")}),
+        _packed({**WELCOME, "epoch": msgpack.ExtType(5, b"")}),
+        _packed({**WELCOME, "epoch": msgpack.Timestamp(1)}),
+        b"\x93\x01\xa7Welcome" + b"\x91" * 5000,
+        b"\x93\x01\xa7Welcome" + b"\x81\xa1a" * 5000,
+        b"\x93\x01\xa7Welcome\x81\xa7session\xa2\xff\xfe",
+        b"\x93\x01\xa7Welcome\xdd" + (MAX_ITEMS + 1).to_bytes(4, "big") + bytes(MAX_ITEMS + 1),
+        b"\x93\x01\xa7Welcome\xdd\xff\xff\xff\xff",
+        b"\x93\x01\xa7Welcome\xdf\xff\xff\xff\xff",
+        b"\x93\x01\xa7Welcome\xdb\xff\xff\xff\xff",
+    ],
+    ids=range(23),
+)
+def test_malformed(data: bytes) -> None:
+    with pytest.raises(Malformed):
+        decode(data, {Welcome, Heartbeat})
+
+
+@given(st.binary(max_size=300))
+def test_garbage_is_a_protocol_error(data: bytes) -> None:
+    with pytest.raises(ProtocolError):
+        decode(data, {Welcome, Heartbeat, TaskDone})
+
+
+@settings(max_examples=300)
+@given(st.data())
+def test_a_damaged_message_decodes_or_is_a_protocol_error(data: st.DataObject) -> None:
+    damaged = bytearray(
+        encode(TaskDone(session="s", lease="l", result=ResetResult(), receipt=Receipt(total_ns=1, stages=())))
+    )
+    for place in data.draw(st.lists(st.integers(0, len(damaged) - 1), min_size=1, max_size=4)):
+        damaged[place] = data.draw(st.integers(0, 255))
+    try:
+        decode(bytes(damaged), {TaskDone})
+    except ProtocolError:
+        return
+
+
+def test_what_is_not_registered_does_not_travel() -> None:
+    with pytest.raises(TypeError, match="Receipt"):
+        encode(Receipt(total_ns=1, stages=()))
+    assert Stage.__name__ in registered()
+
+
+def test_two_modules_must_not_define_one_name() -> None:
+    other = types.ModuleType("other")
+    exec(
+        "from dataclasses import dataclass\n@dataclass(frozen=True)\nclass Welcome:\n    session: str\n",
+        other.__dict__,
+    )
+    with pytest.raises(ValueError, match="Welcome"):
+        register(other)
