@@ -1,0 +1,152 @@
+"""Writes docs/job-file.md and docs/node-file.md from the models: `python -m digend.config.docs [FOLDER]`.
+
+A program that nothing imports but its test, which is why it may reach up to the plug-ins. Invariant: the pages hold
+every key of the models, and nothing about a key that its model does not say.
+"""
+
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+
+from pydantic import BaseModel
+
+from digend import plugins
+from digend.config.job import JobConfig
+from digend.config.keys import Key, keys_of
+from digend.config.node import NodeConfig
+
+GENERATED = "<!-- Made by `python -m digend.config.docs` from the models; change those, not this page. -->"
+
+JOB_INTRO = """# The job file
+
+What `digenctl submit` takes: one TOML file that says what is trained, on what, and how. `configs/jobs/` has examples.
+
+- A key that is not listed here is an error, and the message names the nearest that is. Types are exact: `"22"` is no
+  integer. All mistakes of a file are reported together, each with its line.
+- Paths are relative to the job file, `~` is your home. The prompts are sent to the driver at submit. The model folder
+  is not: each worker reads it, so it must be at the same path on every box.
+- `digenctl submit JOB.toml --set training.learning_rate=1e-4 --set rewards[0].weight=2` changes keys without
+  touching the file; the changed file is what the run folder keeps as `job.toml`.
+- Options of a family, an algorithm or a reward belong to that plug-in (below). A plug-in of another package is checked
+  the same way, by its own model.
+
+What several keys must agree on:
+
+- `data.prompts_per_rollout` distinct prompts make a rollout, so the prompts file has as many at least.
+- `training.updates_per_rollout` divides the number of micro-batches of a rollout,
+  `data.prompts_per_rollout / schedule.micro_batch_groups`, rounded up.
+- An SDE window lies within the timesteps. The last timestep of `flow_sde` has no noise, hence no log-prob, and
+  cannot be trained.
+- `schedule.generators = []` is the colocated mode: the trainer does everything and nothing is published.
+
+What `training.deterministic = true` costs: the order of accumulation, the composition of forward batches and the
+split of fragments are fixed, so work is not spread by measured speed, and a fast worker waits for a slow one. It holds within
+one kind of hardware and one build of torch; elsewhere the same seed gives a valid run, not the same one.
+
+A prompts file is UTF-8 text with one prompt a line; lines are stripped, and blank lines and lines that begin with `#`
+are skipped. A prompt is known by its place in the file: two equal lines are two prompts.
+"""
+
+NODE_INTRO = """# The node file
+
+What `digend up NODE.toml` starts on one box, and where the driver is. `configs/nodes/` has examples.
+
+- A role runs here if its table is there: `[driver]`, `[generator]`, `[trainer]`, `[reward]`; an empty table takes the
+  defaults. The recorder has no keys, so it is switched on by `recorder = true`. A cluster has one driver, one trainer
+  and one recorder.
+- Paths are relative to the node file, that of an `ipc://` address too. A socket's path has at most 107 bytes.
+- Addresses are `ipc://` or on this machine (127.0.0.1): traffic is neither authenticated nor encrypted. Another
+  machine is reached through a tunnel (`ssh -L`).
+- `timing.heartbeat_s` < `timing.torpid_s` < `timing.lost_s`. A process that loads a large model may be silent for
+  seconds.
+"""
+
+
+def job_page() -> str:
+    """docs/job-file.md."""
+    parts = [JOB_INTRO, "## Keys\n", *_tables(JobConfig), "## Options of plug-ins\n"]
+    parts += ["What comes with digend; `options` of the table that names it.\n"]
+    for title, group, spec_of in (
+        ("Model family", plugins.MODELS, plugins.model_spec),
+        ("Algorithm", plugins.ALGORITHMS, plugins.algorithm_spec),
+        ("Reward", plugins.REWARDS, plugins.reward_spec),
+    ):
+        for name in plugins.OWN[group]:
+            parts += _plugin(f"{title} `{name}`", spec_of(name).options)
+    return _page(parts)
+
+
+def node_page() -> str:
+    """docs/node-file.md."""
+    return _page([NODE_INTRO, "## Keys\n", *_tables(NodeConfig)])
+
+
+def _page(parts: Sequence[str]) -> str:
+    heading, _, rest = "\n".join(parts).partition("\n")
+    return f"{heading}\n\n{GENERATED}\n{rest}".rstrip("\n") + "\n"
+
+
+def _tables(model: type[BaseModel]) -> Iterator[str]:
+    """One section a TOML table, that of the file itself first."""
+    keys = keys_of(model)
+    yield "### At the top\n"
+    yield from _rows(_inside(keys, ""))
+    for key in keys.values():
+        if key.table:
+            yield f"### {_heading(key)}\n"
+            yield from _note(key)
+            yield from _rows(_inside(keys, f"{key.path}[]." if _repeated(key) else f"{key.path}."))
+
+
+def _heading(key: Key) -> str:
+    path = key.path.replace("[]", "")
+    return f"`[[{path}]]`" if _repeated(key) else f"`[{path}]`"
+
+
+def _repeated(key: Key) -> bool:
+    return key.type == "array of tables"
+
+
+def _note(key: Key) -> Iterator[str]:
+    needed = " Required, one at least." if _repeated(key) and key.required else " Required." if key.required else ""
+    yield f"{key.meaning}{needed}\n"
+
+
+def _inside(keys: Mapping[str, Key], prefix: str) -> list[Key]:
+    """The plain keys of one table."""
+    return [
+        key
+        for path, key in keys.items()
+        if path.startswith(prefix) and "." not in path[len(prefix) :] and not key.table
+    ]
+
+
+def _plugin(title: str, options: type[BaseModel]) -> Iterator[str]:
+    keys = list(keys_of(options).values())
+    yield f"### {title}\n"
+    yield from _rows(keys) if keys else ["No options.\n"]
+
+
+def _rows(keys: Sequence[Key]) -> Iterator[str]:
+    if not keys:
+        yield "No keys.\n"
+        return
+    yield "| key | type | default | meaning |\n|---|---|---|---|"
+    for key in keys:
+        default = "required" if key.required else f"`{key.default}`" if key.default is not None else "none"
+        yield f"| `{key.path.rpartition('.')[2]}` | {key.type} | {default} | {_cell(key.meaning)} |"
+    yield ""
+
+
+def _cell(text: str) -> str:
+    return text.replace("|", "\\|").replace("\n", " ")
+
+
+def main(folder: str) -> None:
+    """Writes both pages."""
+    for name, page in (("job-file.md", job_page()), ("node-file.md", node_page())):
+        Path(folder, name).write_text(page, encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main(sys.argv[1] if len(sys.argv) > 1 else "docs")
