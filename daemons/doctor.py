@@ -1,0 +1,157 @@
+"""`digend doctor NODE.toml`: what would go wrong on this box, said before it does.
+
+Owns the checks. Changes nothing but for a file that it makes and removes to see whether it may. torch is asked in a
+process of its own, because importing it here would be the daemons' business. Every finding is ok, a warning (exit code
+3) or an error (exit code 78).
+"""
+
+import importlib.util
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from tempfile import NamedTemporaryFile
+from typing import Literal
+
+import click
+
+from daemons.ready import present
+from digend.config.node import NodeConfig
+from digend.exitcodes import ExitCode
+from digend.net.addresses import BadAddress, resolve, socket_path
+from digend.net.claims import AddressInUse, Claim
+
+ROOT = Path(__file__).resolve().parents[1]
+NEEDED = ("pyzmq", "msgpack", "pydantic", "structlog", "torch", "diffusers", "transformers", "peft", "safetensors")
+LOW_BYTES = 5 * 1024**3
+FULL_BYTES = 512 * 1024**2
+PROBE = "import sys; from digend.engines.devices import choose_device as c; print(c(sys.argv[1], 'reward', 0))"
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """What was looked at, how it is, and what to do about it."""
+
+    level: Literal["ok", "warning", "error"]
+    what: str
+    message: str
+
+
+def run(node: NodeConfig) -> int:
+    """Prints every finding; 0 all is well, 3 something is odd, 78 something will not work."""
+    levels = set()
+    for check in CHECKS:
+        for finding in check(node):
+            levels.add(finding.level)
+            click.echo(f"{finding.level:<8}{finding.what}: {finding.message}")
+    if "error" in levels:
+        return ExitCode.BAD_CONFIG
+    return ExitCode.DEGRADED if "warning" in levels else ExitCode.OK
+
+
+def check_python(node: NodeConfig) -> Iterator[Finding]:
+    """Python is new enough, and what is needed is installed."""
+    number = ".".join(map(str, sys.version_info[:3]))
+    yield Finding("ok" if sys.version_info >= (3, 11) else "error", "python", f"{number} at {sys.executable}")
+    for name in NEEDED:
+        try:
+            yield Finding("ok", name, version(name))
+        except PackageNotFoundError:
+            yield Finding("error", name, "not installed: pip install digend into this environment")
+
+
+def check_names(node: NodeConfig) -> Iterator[Finding]:
+    """`broker`, `daemons` and `clients` are common words: another package of that name would be imported instead."""
+    for name in ("digend", "broker", "daemons", "clients"):
+        spec = importlib.util.find_spec(name)
+        origin = Path(spec.origin).resolve() if spec and spec.origin else None
+        if origin == ROOT / name / "__init__.py":
+            yield Finding("ok", f"package {name}", str(origin.parent))
+        else:
+            message = f"`import {name}` gives {origin}, not {ROOT / name}: install digend in an environment of its own"
+            yield Finding("error", f"package {name}", message)
+
+
+def check_devices(node: NodeConfig) -> Iterator[Finding]:
+    """Every configured device is one that torch sees; no more compute threads than cores."""
+    for device in dict.fromkeys(_devices(node)):
+        probe = subprocess.run(
+            [sys.executable, "-c", PROBE, device], capture_output=True, text=True, check=False, cwd=ROOT
+        )
+        lines = (probe.stdout if probe.returncode == 0 else probe.stderr).strip().splitlines()
+        message = lines[-1] if lines else f"the probe ended with {probe.returncode}"
+        yield Finding("ok" if probe.returncode == 0 else "error", f"device {device}", message)
+    threads, cores = _threads(node), len(os.sched_getaffinity(0))
+    if threads > cores:
+        yield Finding("warning", "cores", f"{threads} compute threads are configured for {cores} cores")
+    else:
+        yield Finding("ok", "cores", f"{threads} compute threads for {cores} cores")
+
+
+def check_folders(node: NodeConfig) -> Iterator[Finding]:
+    """State and runs can be written and have room."""
+    for key, folder in (("state", Path(node.state)), ("runs", Path(node.runs))):
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+            with NamedTemporaryFile(dir=folder):
+                free = shutil.disk_usage(folder).free
+        except OSError as error:
+            yield Finding("error", key, f"{folder} cannot be written: {error.strerror}")
+            continue
+        level: Literal["ok", "warning", "error"] = (
+            "error" if free < FULL_BYTES else "warning" if free < LOW_BYTES else "ok"
+        )
+        yield Finding(level, key, f"{folder}, {free / 1024**3:.1f} GiB free")
+    for path in node.reward_paths:
+        found = Path(path).is_dir()
+        yield Finding("ok" if found else "error", "reward_paths", path if found else f"{path} is no folder")
+
+
+def check_address(node: NodeConfig) -> Iterator[Finding]:
+    """The driver's address is free where the driver runs here, else somebody answers there."""
+    try:
+        address = resolve(node.address)
+    except BadAddress as error:
+        yield Finding("error", "address", str(error))
+        return
+    if present(address) is not None:
+        yield Finding("ok", "address", f"a driver answers at {address}")
+    elif node.driver is None:
+        yield Finding("warning", "address", f"no driver answers at {address}")
+    else:
+        yield _free(address)
+
+
+def _free(address: str) -> Finding:
+    path = socket_path(address)
+    try:
+        if path:
+            Claim(path).release()
+    except OSError as error:
+        in_use = isinstance(error, AddressInUse)
+        return Finding("error", "address", str(error) if in_use else f"{path}: {error.strerror}")
+    return Finding("ok", "address", f"{address}, no driver runs yet")
+
+
+def _devices(node: NodeConfig) -> list[str]:
+    sections = [section.devices for section in (node.generator, node.reward) if section]
+    named = [device for devices in sections for device in devices]
+    return [*named, node.trainer.device] if node.trainer and node.trainer.device else named
+
+
+def _threads(node: NodeConfig) -> int:
+    slots = sum(section.slots * section.threads for section in (node.generator, node.reward) if section)
+    return slots + (node.trainer.threads if node.trainer else 0)
+
+
+CHECKS: tuple[Callable[[NodeConfig], Iterator[Finding]], ...] = (
+    check_python,
+    check_names,
+    check_folders,
+    check_address,
+    check_devices,
+)

@@ -1,0 +1,160 @@
+"""`digend`: one program for every daemon. Parses and validates before it imports anything heavy.
+
+Owns the command line, nothing else. Every command ends with a code of `digend.exitcodes`.
+"""
+
+import sys
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+import click
+
+from digend.exitcodes import ExitCode
+
+if TYPE_CHECKING:
+    from digend.config.node import NodeConfig
+
+NODE = click.option("--node", "node_file", required=True, metavar="NODE.toml", help="The node file of this box.")
+SLOT = click.option("--slot", default=0, show_default=True, help="Which of the node's processes of this role.")
+LIFELINE = click.option("--lifeline", type=int, hidden=True, help="Pipe that `digend up` holds the other end of.")
+
+
+@click.group(context_settings={"help_option_names": ["-h", "--help"]})
+def cli() -> None:
+    """Daemons that post-train diffusion and flow-matching generators. All run in the foreground."""
+
+
+def main() -> None:
+    """Entry point."""
+    sys.exit(cli(prog_name="digend", standalone_mode=True))
+
+
+def read_node(node_file: str) -> "NodeConfig":
+    """The node file with absolute paths; exit code 78 where it cannot be used."""
+    from digend.config.errors import ConfigError
+    from digend.config.loader import load_node
+
+    try:
+        return load_node(node_file)
+    except ConfigError as error:
+        click.echo(str(error), err=True)
+        sys.exit(ExitCode.BAD_CONFIG)
+
+
+def _run(node_file: str, lifeline: int | None, run: Callable[["NodeConfig"], int]) -> None:
+    node = read_node(node_file)
+    if lifeline is not None:
+        from daemons.lifeline import hold
+
+        hold(lifeline)
+    sys.exit(run(node))
+
+
+@cli.command()
+@NODE
+@LIFELINE
+def driver(node_file: str, lifeline: int | None) -> None:
+    """The broker: jobs, queues, leases, policy versions, journal. One a cluster."""
+
+    def run(node: "NodeConfig") -> int:
+        from daemons.driver.main import run as run_driver
+
+        return run_driver(node)
+
+    _run(node_file, lifeline, run)
+
+
+@cli.command()
+@NODE
+@LIFELINE
+def recorder(node_file: str, lifeline: int | None) -> None:
+    """Writes run folders: curves, pictures, report. One a cluster."""
+
+    def run(node: "NodeConfig") -> int:
+        from daemons.recorder.main import run as run_recorder
+
+        return run_recorder(node)
+
+    _run(node_file, lifeline, run)
+
+
+@cli.command()
+@NODE
+@SLOT
+@LIFELINE
+def generator(node_file: str, slot: int, lifeline: int | None) -> None:
+    """Encodes prompts, rolls out, decodes; scores too where the reward is colocated. One a GPU."""
+
+    def run(node: "NodeConfig") -> int:
+        from daemons.generator import run as run_generator
+
+        return run_generator(node, slot)
+
+    _run(node_file, lifeline, run)
+
+
+@cli.command()
+@NODE
+@SLOT
+@LIFELINE
+def trainer(node_file: str, slot: int, lifeline: int | None) -> None:
+    """Loss, gradients, optimizer, publishing; generates where the job says so."""
+
+    def run(node: "NodeConfig") -> int:
+        from daemons.trainer import run as run_trainer
+
+        return run_trainer(node, slot)
+
+    _run(node_file, lifeline, run)
+
+
+@cli.command()
+@NODE
+@SLOT
+@LIFELINE
+def reward(node_file: str, slot: int, lifeline: int | None) -> None:
+    """Scores samples where the reward is dedicated."""
+
+    def run(node: "NodeConfig") -> int:
+        from daemons.reward import run as run_reward
+
+        return run_reward(node, slot)
+
+    _run(node_file, lifeline, run)
+
+
+@cli.command()
+@click.argument("node_file", metavar="NODE.toml")
+@click.option("--ready-file", type=click.Path(), help="Written once the driver answers and all workers have joined.")
+@click.option("--pid-file", type=click.Path(), help="Holds the process id while `up` runs.")
+def up(node_file: str, ready_file: str | None, pid_file: str | None) -> None:
+    """Start, watch and restart everything that NODE.toml names, until Ctrl-C or SIGTERM."""
+    node = read_node(node_file)
+    from daemons.up import run
+
+    sys.exit(run(node, node_file, ready_file=ready_file, pid_file=pid_file))
+
+
+@cli.command()
+@click.argument("node_file", metavar="NODE.toml")
+def doctor(node_file: str) -> None:
+    """Check that this box can run what NODE.toml names: python, packages, devices, address, disk."""
+    node = read_node(node_file)
+    from daemons.doctor import run
+
+    sys.exit(run(node))
+
+
+@cli.command()
+def version() -> None:
+    """Versions of digend and of what decides numbers."""
+    from daemons.worker.versions import installed_versions
+
+    versions = installed_versions()
+    click.echo(f"digend {versions.digend}, python {versions.python}")
+    for name, number in versions.numbers.items():
+        click.echo(f"{name} {number}")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,9 @@
+"""The reward process: scores samples where the reward is dedicated. Torch is the engine's."""
+
+from daemons.worker.main import run as run_worker
+from digend.config.node import NodeConfig
+
+
+def run(node: NodeConfig, slot: int = 0) -> int:
+    """Until it is asked to stop; returns the exit code."""
+    return run_worker("reward", node, slot)

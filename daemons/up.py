@@ -1,0 +1,188 @@
+"""`digend up NODE.toml`: every process of a node file, started, watched, and stopped in order.
+
+Owns the order and the exit code. Must not know what a job is. Invariant: no process outlives `up`: each holds the
+reading end of a pipe (`daemons.lifeline`) that only `up` can write to, so even `kill -9` of `up` is noticed.
+
+Stopping: workers drain first, because they report to the driver; then the recorder, which hears from it; the driver
+last. A second signal kills at once.
+"""
+
+import asyncio
+import fcntl
+import os
+import signal
+import sys
+from collections.abc import Callable
+from contextlib import ExitStack
+from logging import LogRecord, makeLogRecord
+from logging.handlers import RotatingFileHandler
+from pathlib import Path
+
+from daemons.children import WORKER_ROLES, Child, Program, programs
+from daemons.ready import wait_until_ready
+from digend.config.errors import ConfigError, Problem
+from digend.config.node import NodeConfig
+from digend.exitcodes import ExitCode
+from digend.telemetry.logs import logger, set_up
+
+log = logger()
+
+STOP_ORDER: tuple[tuple[tuple[str, ...], float], ...] = (
+    (WORKER_ROLES, 45.0),
+    (("recorder",), 20.0),
+    (("driver",), 15.0),
+)
+"""Who is asked to stop after whom, and how many seconds they have."""
+
+MAX_LOG_BYTES = 16 * 1024 * 1024
+
+
+class Supervisor:
+    """The children of one node file."""
+
+    def __init__(self, children: dict[Program, Child]) -> None:
+        self._children = children
+        self._asked = asyncio.Event()
+        self._killed = False
+        self._runs: dict[Program, asyncio.Task[int]] = {}
+        self._failed: int = ExitCode.OK
+
+    def ask_to_stop(self) -> None:
+        """The first time: stop in order. The second time: at once."""
+        if self._asked.is_set():
+            self._killed = True
+            for child in self._children.values():
+                child.kill()
+        self._asked.set()
+
+    async def run(self) -> int:
+        """Until asked to stop (0), or nothing is left to watch, or the driver refused its configuration (78)."""
+        async with asyncio.TaskGroup() as group:
+            for program, child in self._children.items():
+                self._runs[program] = group.create_task(self._watch(program, child), name=program.name)
+            ending = group.create_task(self._end(), name="stop")
+            await asyncio.wait(self._runs.values())
+            self._asked.set()
+            await ending
+        return self._failed
+
+    async def _watch(self, program: Program, child: Child) -> int:
+        code = await child.run()
+        if code == ExitCode.BAD_CONFIG:
+            log.error("its configuration was refused, it stays down", program=program.name)
+            if program.role == "driver" or all(run.done() for other, run in self._runs.items() if other != program):
+                self._failed = ExitCode.BAD_CONFIG
+                self._asked.set()
+        return code
+
+    async def _end(self) -> None:
+        await self._asked.wait()
+        for roles, seconds in STOP_ORDER:
+            chosen = {self._runs[program]: child for program, child in self._children.items() if program.role in roles}
+            for child in chosen.values():
+                child.kill() if self._killed else child.stop()
+            if not chosen:
+                continue
+            _, late = await asyncio.wait(chosen, timeout=seconds)
+            for run in late:
+                log.warning("did not stop in time, killed", program=chosen[run].name, after_s=seconds)
+                chosen[run].kill()
+            if late:
+                await asyncio.wait(late)
+
+
+class LogFiles:
+    """state/logs/NAME.log of every child, and the same lines on this process's stderr."""
+
+    def __init__(self, folder: Path, prefixed: bool) -> None:
+        folder.mkdir(parents=True, exist_ok=True)
+        self._folder = folder
+        self._prefixed = prefixed
+
+    def writer(self, name: str) -> Callable[[str], None]:
+        """Takes the lines of one child."""
+        handler = RotatingFileHandler(self._folder / f"{name}.log", maxBytes=MAX_LOG_BYTES, backupCount=2)
+        handler.terminator = "\n"
+        prefix = f"{name:<12} | " if self._prefixed else ""
+
+        def write(line: str) -> None:
+            record: LogRecord = makeLogRecord({"msg": line})
+            handler.emit(record)
+            print(prefix + line, file=sys.stderr, flush=True)
+
+        return write
+
+
+def run(node: NodeConfig, node_file: str, *, ready_file: str | None, pid_file: str | None) -> int:
+    """`digend up` from start to end; `node` has its paths absolute."""
+    set_up(node.log_format, node.log_level, f"{node.name}/up")
+    if pid_file:
+        Path(pid_file).write_text(f"{os.getpid()}\n", encoding="utf-8")
+    try:
+        return asyncio.run(supervise(node, node_file, ready_file=ready_file))
+    except ConfigError as error:
+        log.error("cannot start", reason=str(error))
+        return ExitCode.BAD_CONFIG
+    finally:
+        for path in (pid_file, ready_file):
+            if path:
+                Path(path).unlink(missing_ok=True)
+
+
+async def supervise(node: NodeConfig, node_file: str, *, ready_file: str | None = None) -> int:
+    """Runs all programs of a node file. `node` has its paths resolved. Raises ConfigError where another `up` runs."""
+    chosen = programs(node)
+    if not chosen:
+        raise _refused(node_file, "names no process: add [driver], [generator], [trainer], [reward] or recorder = true")
+    logs = LogFiles(Path(node.state) / "logs", prefixed=node.log_format == "console")
+    with ExitStack() as stack:
+        stack.enter_context(_only_one(Path(node.state) / "up.lock", node_file))
+        lifeline, held = os.pipe()
+        stack.callback(os.close, held)
+        stack.callback(os.close, lifeline)
+        children = {
+            program: Child(
+                program.name,
+                program.command(node_file, lifeline),
+                lifeline=lifeline,
+                write_line=logs.writer(program.name),
+            )
+            for program in chosen
+        }
+        supervisor = Supervisor(children)
+        loop = asyncio.get_running_loop()
+        for number in (signal.SIGTERM, signal.SIGINT):
+            loop.add_signal_handler(number, supervisor.ask_to_stop)
+        telling = asyncio.create_task(_tell_ready(node, chosen, ready_file), name="ready")
+        try:
+            return await supervisor.run()
+        finally:
+            telling.cancel()
+            await asyncio.gather(telling, return_exceptions=True)
+
+
+async def _tell_ready(node: NodeConfig, chosen: list[Program], ready_file: str | None) -> None:
+    await wait_until_ready(node, [program.worker_name(node.name) for program in chosen if program.role != "driver"])
+    _say_ready(ready_file)
+
+
+def _say_ready(ready_file: str | None) -> None:
+    print("ready", flush=True)
+    if ready_file:
+        Path(ready_file).write_text("ready\n", encoding="utf-8")
+
+
+def _only_one(path: Path, node_file: str) -> ExitStack:
+    """Holds a lock on the state folder for the life of this process."""
+    stack = ExitStack()
+    file = stack.enter_context(path.open("a+", encoding="utf-8"))
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        stack.close()
+        raise _refused(node_file, f"another `digend up` holds {path}") from None
+    return stack
+
+
+def _refused(node_file: str, message: str) -> ConfigError:
+    return ConfigError([Problem(where=node_file, key="", message=message)])

@@ -1,0 +1,80 @@
+"""This process's blobs and the way to those of others, for any thread.
+
+Owns the two ends of the data plane. Must not know tasks or versions. Invariant: a blob of this process is never pulled
+through a socket; an error of the data plane leaves as a `TaskFault` that the decision core knows.
+"""
+
+import asyncio
+from collections.abc import Collection, Iterable, Mapping
+from concurrent.futures import Future
+
+from digend.engines.protocols import TaskFault
+from digend.net.blobs import BlobClient, BlobCorrupt, BlobLost, BlobServer
+from digend.wire.refs import BlobRef, WeightsRef
+from digend.wire.tensors import Array
+
+
+class WorkerBlobs:
+    """Made on the event loop that pulls are carried out on."""
+
+    def __init__(self, server: BlobServer, client: BlobClient) -> None:
+        self._server = server
+        self._client = client
+        self._loop = asyncio.get_running_loop()
+        self._own: dict[str, Mapping[str, Array]] = {}
+
+    @property
+    def address(self) -> str:
+        return self._server.address
+
+    async def run(self) -> None:
+        """Serves other processes, for ever."""
+        await self._server.serve()
+
+    def serve(self, tensors: Mapping[str, Array]) -> BlobRef:
+        ref = self._server.put(tensors)
+        self._own[ref.id] = dict(tensors)
+        return ref
+
+    def free(self, blobs: Iterable[str]) -> None:
+        """Ids that are not held are ignored."""
+        doomed = list(blobs)
+        self._server.free(doomed)
+        for blob in doomed:
+            self._own.pop(blob, None)
+
+    def request(self, ref: BlobRef, names: Collection[str] | None) -> "Future[Mapping[str, Array]]":
+        """Begins a pull from another thread; the future may be cancelled."""
+        return asyncio.run_coroutine_threadsafe(self.pull(ref, names), self._loop)
+
+    async def pull(self, ref: BlobRef, names: Collection[str] | None = None) -> Mapping[str, Array]:
+        """Raises TaskFault("blob_lost"), also where the digest is wrong: it has to be made again."""
+        try:
+            return await self._pull(ref, names)
+        except (BlobLost, BlobCorrupt) as error:
+            raise TaskFault("blob_lost", str(error), retry=True) from error
+
+    async def pull_weights(self, weights: WeightsRef) -> Mapping[str, Array]:
+        """Raises TaskFault("blob_lost"), or TaskFault("weights") where a digest is wrong."""
+        try:
+            return await self._pull(weights.blob, None)
+        except BlobLost as error:
+            raise TaskFault("blob_lost", str(error), retry=True) from error
+        except BlobCorrupt as error:
+            raise TaskFault("weights", f"policy version {weights.version}: {error}") from error
+
+    def close(self) -> None:
+        self._client.close()
+        self._server.close()
+        self._own.clear()
+
+    async def _pull(self, ref: BlobRef, names: Collection[str] | None) -> Mapping[str, Array]:
+        if ref.instance != self._server.instance:
+            return await self._client.pull(ref, names)
+        own = self._own.get(ref.id)
+        if own is None:
+            raise BlobLost(f"blob {ref.id} was freed")
+        missing = [name for name in names or () if name not in own]
+        if missing:
+            raise BlobCorrupt(f"blob {ref.id} has no tensor {missing[0]!r}")
+        return {name: array for name, array in own.items() if names is None or name in names}

@@ -1,0 +1,123 @@
+"""A worker process from start to end: identity, sockets, signals, exit code. The heavy imports are the engine's.
+
+Invariant: the process ends with 42 when asked to stop, 78 when its configuration was refused for good, 1 when anything
+else ended it, and it does end: a compute thread that does not come back is left behind.
+"""
+
+import asyncio
+import os
+import signal
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Literal
+from uuid import uuid4
+
+from daemons.worker.blobs import WorkerBlobs
+from daemons.worker.compute import EngineStart
+from daemons.worker.shell import Identity, ShellTiming, Worker
+from daemons.worker.versions import installed_versions
+from digend.config.node import NodeConfig
+from digend.engines.protocols import Engine
+from digend.exitcodes import ExitCode
+from digend.net.addresses import BadAddress
+from digend.net.blobs import BlobClient, BlobServer
+from digend.net.claims import AddressInUse
+from digend.net.link import Link
+from digend.telemetry.logs import logger, set_up
+
+log = logger()
+
+WorkerRole = Literal["generator", "trainer", "reward"]
+
+
+class CannotStart(Exception):
+    """The engine would refuse the same configuration again."""
+
+
+def run(role: WorkerRole, node: NodeConfig, slot: int) -> int:
+    """Runs the worker that `node` describes (its paths absolute) until it is asked to stop; returns the exit code."""
+    threads, device = compute_options(role, node, slot)
+    for name in ("OMP_NUM_THREADS", "MKL_NUM_THREADS"):
+        os.environ[name] = str(threads)
+
+    def start() -> tuple[str, Engine]:
+        from digend.engines.devices import choose_device
+        from digend.engines.engine import LocalEngine
+
+        try:
+            chosen = choose_device(device, role, slot)
+        except ValueError as error:
+            raise CannotStart(str(error)) from None
+        return chosen, LocalEngine(role, chosen, node.runs, node.state, node.reward_paths, threads)
+
+    return run_worker(role, node, slot, start)
+
+
+def run_worker(
+    role: WorkerRole, node: NodeConfig, slot: int, start: EngineStart, timing: ShellTiming | None = None
+) -> int:
+    """As `run`, with any engine."""
+    name = f"{node.name}/{role}/{slot}"
+    set_up(node.log_format, node.log_level, name)
+    worker: list[Worker] = []
+    code = _exit_code(lambda: asyncio.run(_live(role, node, name, start, timing, worker)))
+    if worker and worker[0].busy:
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(code)
+    return code
+
+
+def compute_options(role: WorkerRole, node: NodeConfig, slot: int) -> tuple[int, str | None]:
+    """(torch threads, device or None for automatic) of a slot; 1 thread where the node file does not name the role."""
+    if role == "trainer":
+        return (node.trainer.threads, node.trainer.device) if node.trainer else (1, None)
+    section = node.generator if role == "generator" else node.reward
+    if section is None:
+        return 1, None
+    return section.threads, section.devices[slot] if slot < len(section.devices) else None
+
+
+async def _live(
+    role: WorkerRole,
+    node: NodeConfig,
+    name: str,
+    start: EngineStart,
+    timing: ShellTiming | None,
+    made: list[Worker],
+) -> int:
+    instance = uuid4().hex
+    server = BlobServer.bind(node.data, instance, Path(node.state))
+    blobs = WorkerBlobs(server, BlobClient())
+    try:
+        link = Link.connect(node.address)
+        identity = Identity(
+            role=role, name=name, node=node.name, instance=instance, data=blobs.address, versions=installed_versions()
+        )
+        worker = Worker(identity, link, blobs, start, timing or ShellTiming(lost_s=node.timing.lost_s))
+        made.append(worker)
+        loop = asyncio.get_running_loop()
+        for number in (signal.SIGTERM, signal.SIGINT):
+            loop.add_signal_handler(number, worker.ask_to_stop)
+        try:
+            return await worker.run()
+        finally:
+            link.close()
+    finally:
+        blobs.close()
+
+
+def _exit_code(live: Callable[[], int]) -> int:
+    try:
+        return live()
+    except (BadAddress, AddressInUse) as error:
+        log.error("cannot start", reason=str(error))
+        return ExitCode.BAD_CONFIG
+    except Exception as error:
+        refused = error.subgroup(CannotStart) if isinstance(error, ExceptionGroup) else None
+        if refused:
+            log.error("cannot start", reason=str(refused.exceptions[0]))
+            return ExitCode.BAD_CONFIG
+        log.error("the worker broke", exc_info=error)
+        return ExitCode.TARGET_FAILED

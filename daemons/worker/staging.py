@@ -1,0 +1,120 @@
+"""Policy versions on their way to this worker: pulled in the background, checked, kept in host memory until retired.
+
+Owns the staged tensors. Must not touch the engine's values: the swap is the compute thread's (`compute`). Invariant:
+only versions that the driver asked for and has not retired are held; a version is reported staged only when every
+tensor it was published with is here and binds.
+"""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Coroutine, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from daemons.worker.compute import StagedVersion
+from daemons.worker.faults import explain
+from digend.engines.protocols import TaskFault
+from digend.telemetry.logs import logger
+from digend.wire.messages import Staged, StageFailed
+from digend.wire.refs import WeightsRef
+from digend.wire.tasks import TaskError
+from digend.wire.tensors import Array
+
+log = logger()
+
+Key = tuple[str, int, int]
+RETRY_DELAYS_S = (0.5, 1.0, 2.0, 4.0)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StageMeans:
+    """How versions are pulled, checked and reported."""
+
+    pull: Callable[[WeightsRef], Awaitable[Mapping[str, Array]]]
+    check: Callable[[WeightsRef, Mapping[str, Array]], Awaitable[int]]
+    report: Callable[[Key], None]
+    """Called when a version became ready or failed; the shell then sends its `Staging.news`."""
+    spawn: Callable[[str, Coroutine[Any, Any, None]], "asyncio.Task[None]"]
+
+
+class Staging:
+    """Used from the event loop only."""
+
+    def __init__(self, means: StageMeans) -> None:
+        self._means = means
+        self._working: dict[Key, asyncio.Task[None]] = {}
+        self._ready: dict[Key, StagedVersion] = {}
+        self._failed: dict[Key, TaskError] = {}
+
+    def want(self, weights: WeightsRef) -> None:
+        """Begin to pull a version, unless it is here or on its way; one that failed is tried anew."""
+        key = (weights.job, weights.incarnation, weights.version)
+        if key in self._ready:
+            self._means.report(key)
+        elif key not in self._working:
+            self._failed.pop(key, None)
+            self._working[key] = self._means.spawn(f"stage {key}", self._stage(key, weights))
+
+    def get(self, job: str, incarnation: int, version: int) -> StagedVersion | None:
+        return self._ready.get((job, incarnation, version))
+
+    def newest(self, job: str) -> tuple[int, tuple[int, ...]]:
+        """The newest incarnation of which versions are ready (-1: none), and those, for the inventory."""
+        incarnation = max((key[1] for key in self._ready if key[0] == job), default=-1)
+        return incarnation, tuple(sorted(key[2] for key in self._ready if key[:2] == (job, incarnation)))
+
+    def retire(self, job: str, oldest_version: int) -> None:
+        """Drop what is older than `oldest_version`, of every incarnation: a micro-batch may outlive its incarnation."""
+        self._drop(lambda key: key[0] == job and key[2] < oldest_version)
+
+    def end(self, job: str) -> None:
+        self._drop(lambda key: key[0] == job)
+
+    def news(self, session: str, only: Key | None = None) -> list[Staged | StageFailed]:
+        """What there is to report, of one version or of all (to a new session), until it is retired."""
+        ready = [
+            Staged(session=session, job=job, incarnation=incarnation, version=version, num_bound=staged.num_bound)
+            for (job, incarnation, version), staged in self._ready.items()
+            if only in (None, (job, incarnation, version))
+        ]
+        failed = [
+            StageFailed(session=session, job=job, incarnation=incarnation, version=version, error=error)
+            for (job, incarnation, version), error in self._failed.items()
+            if only in (None, (job, incarnation, version))
+        ]
+        return [*ready, *failed]
+
+    def _drop(self, doomed: Callable[[Key], bool]) -> None:
+        for key in [key for key in self._working if doomed(key)]:
+            self._working.pop(key).cancel()
+        self._ready = {key: staged for key, staged in self._ready.items() if not doomed(key)}
+        self._failed = {key: error for key, error in self._failed.items() if not doomed(key)}
+
+    async def _stage(self, key: Key, weights: WeightsRef) -> None:
+        try:
+            tensors = await self._pull(weights)
+            num_bound = await self._means.check(weights, tensors)
+            if not num_bound == len(tensors) == weights.num_tensors:
+                raise TaskFault(
+                    "weights",
+                    f"policy version {weights.version}: {num_bound} of {len(tensors)} pulled tensors bind, "
+                    f"{weights.num_tensors} were published",
+                )
+            self._ready[key] = StagedVersion(weights=weights, tensors=tensors, num_bound=num_bound)
+        except Exception as error:
+            self._failed[key] = explain(error)
+            log.warning("version not staged", job=key[0], version=key[2], error=str(error))
+        finally:
+            if self._working.get(key) is asyncio.current_task():
+                del self._working[key]
+        self._means.report(key)
+
+    async def _pull(self, weights: WeightsRef) -> Mapping[str, Array]:
+        """An owner that does not answer is asked again: it may be busy, or its address may just be moving."""
+        for delay_s in RETRY_DELAYS_S:
+            try:
+                return await self._means.pull(weights)
+            except TaskFault as fault:
+                if fault.error.reason != "blob_lost":
+                    raise
+                await asyncio.sleep(delay_s)
+        return await self._means.pull(weights)

@@ -1,0 +1,22 @@
+"""Which torch device a process computes on."""
+
+import torch
+
+
+def choose_device(configured: str | None, role: str, slot: int) -> str:
+    """The configured device, checked; where there is none: a GPU of this box (the trainer takes the last), else cpu.
+
+    Raises ValueError where torch does not see the device.
+    """
+    num_gpus = torch.cuda.device_count() if torch.cuda.is_available() else 0
+    if configured is None:
+        if not num_gpus:
+            return "cpu"
+        return f"cuda:{num_gpus - 1 if role == 'trainer' else slot % num_gpus}"
+    try:
+        device = torch.device(configured)
+    except RuntimeError as error:
+        raise ValueError(f"device {configured!r}: {str(error).splitlines()[0]}") from None
+    if device.type == "cuda" and (device.index or 0) >= num_gpus:
+        raise ValueError(f"device {configured!r}: torch sees {num_gpus} GPUs here")
+    return str(device)
