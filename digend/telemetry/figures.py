@@ -21,11 +21,8 @@ def figures(body: RecordBody) -> dict[str, float]:
 
 
 def steps_done(body: StepRecord | EvaluationRecord) -> int:
-    """Where the figures belong on the x axis: how many global steps are closed (0 before the first).
-
-    A step record carries the index of its step, an evaluation the number of steps behind it.
-    """
-    return body.global_step + 1 if isinstance(body, StepRecord) else body.global_step
+    """Where the figures belong on the x axis: how many global steps are closed (0 before the first)."""
+    return body.global_step
 
 
 def _step_figures(step: StepRecord) -> dict[str, float]:

@@ -10,7 +10,7 @@ from collections import Counter
 from collections.abc import Iterable
 
 from digend.telemetry.figures import figures
-from digend.telemetry.stages import FINAL_STATES, StageLedger
+from digend.telemetry.stages import FINAL_STATES, StageLedger, StageTable
 from digend.wire.records import (
     CheckpointRecord,
     Decision,
@@ -81,6 +81,10 @@ class Summary:
             num_records=self._num_records,
         )
 
+    def stage_table(self) -> StageTable:
+        """The same seconds as in the view, with wall time and shares."""
+        return self._ledger.table()
+
     def _view(self) -> JobView:
         return JobView(
             id=self._job,
@@ -102,7 +106,7 @@ class Summary:
         if isinstance(body, JobState):
             self._take_state(record.at_ns, body)
         elif isinstance(body, StepRecord):
-            self._global_step, self._version = body.global_step + 1, body.version
+            self._global_step, self._version = body.global_step, body.version
             self._incarnation = body.incarnation
             self._last_step = figures(body)
         elif isinstance(body, EvaluationRecord):

@@ -36,6 +36,9 @@ _STAGE_KINDS = {
     "generate": "generate",
     "evaluate": "evaluate",
 }
+_IN_STEP = ("generate", "assist", "score", "update", "commit")
+"""Tasks of an open global step: theirs is an index, people count from 1."""
+
 KINDS = (*sorted(set(_STAGE_KINDS.values())), "assist", "idle", "bubble", OTHER)
 
 
@@ -64,7 +67,7 @@ class Mark:
 class Timeline:
     """Collects one job's spans and marks, in order of its records."""
 
-    def __init__(self, limit: int = 5000) -> None:
+    def __init__(self, limit: int = 20_000) -> None:
         self._spans: deque[Span] = deque(maxlen=limit)
         self._marks: deque[Mark] = deque(maxlen=limit)
         self.num_spans = 0
@@ -138,8 +141,8 @@ def mark_of(record: Record) -> Mark | None:
 
 def _describe(record: TaskRecord) -> str:
     parts = [record.task]
-    if record.global_step >= 0:
-        parts.append(f"global step {record.global_step}")
+    if record.global_step >= 0 and record.task in _IN_STEP:
+        parts.append(f"global step {record.global_step + 1}")
     if record.micro_batch >= 0:
         parts.append(f"micro-batch {record.micro_batch}")
     if record.version >= 0:

@@ -1,0 +1,117 @@
+"""All run folders of a cluster: which record each job wants next, and writing what comes.
+
+Owns `runs/`. Knows no session and no socket. Invariant: only one recorder writes (a lock on the folder); a
+record that is on disk already is ignored, and one that would leave a hole is refused with `Hole`.
+"""
+
+import fcntl
+import json
+import re
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import IO
+
+from daemons.recorder.eventlog import next_wanted
+from daemons.recorder.pictures import Puller
+from daemons.recorder.run import EVENTS, SUMMARY, Run, begin
+from digend.telemetry.stages import FINAL_STATES
+from digend.wire.records import JobState, Record
+
+_JOB_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}")
+
+
+class Hole(Exception):
+    """Records before these are missing: they must be asked for again."""
+
+
+class Locked(Exception):
+    """Another recorder writes to the same folder."""
+
+
+class Archive:
+    """Opened on start; `close` gives the folder to the next recorder."""
+
+    def __init__(self, folder: Path, puller: Puller) -> None:
+        folder.mkdir(parents=True, exist_ok=True)
+        self._folder = folder
+        self._puller = puller
+        self._runs: dict[str, Run] = {}
+        self._lock = _lock(folder)
+
+    def close(self) -> None:
+        self._runs.clear()
+        self._lock.close()
+
+    def wanted(self) -> dict[str, int]:
+        """The next record of each job, by what is on disk."""
+        logs = {path.parent.name: path for path in sorted(self._folder.glob(f"*/{EVENTS}"))}
+        opened = {job: run.next_seq for job, run in self._runs.items() if job in logs}
+        return {job: opened[job] if job in opened else next_wanted(path) for job, path in logs.items()}
+
+    def catch_up(self) -> list[str]:
+        """Finish what a kill interrupted: runs whose summary is older than their events. Raises OSError."""
+        late = [job for job, seq in self.wanted().items() if seq and _num_told(self._folder / job) != seq]
+        for job in late:
+            self._open(job).tell(with_report=True)
+            del self._runs[job]
+        return late
+
+    def write(self, records: Sequence[Record], configs: Mapping[str, str]) -> dict[str, int]:
+        """Write records, jobs apart; returns `next_seq` of each job named. Raises Hole or OSError.
+
+        After OSError the same call may be made again: what was written of it is ignored then.
+        """
+        written: dict[str, int] = {}
+        by_job: dict[str, list[Record]] = {}
+        for record in records:
+            by_job.setdefault(record.job, []).append(record)
+        for job, stream in by_job.items():
+            try:
+                written[job] = self._write_job(job, stream, configs.get(job))
+            except OSError:
+                self._runs.pop(job, None)
+                raise
+        return written
+
+    def _write_job(self, job: str, stream: Sequence[Record], config: str | None) -> int:
+        if job not in self._runs:
+            begin(self._path(job), config if stream[0].seq == 0 else None)
+        run = self._open(job)
+        fresh = [record for record in stream if record.seq >= run.next_seq]
+        expected = range(run.next_seq, run.next_seq + len(fresh))
+        if [record.seq for record in fresh] != list(expected):
+            raise Hole(f"job {job}: wants record {run.next_seq}, got {fresh[0].seq} and {len(fresh) - 1} more")
+        if fresh:
+            run.append(fresh)
+        next_seq = run.next_seq
+        if any(isinstance(record.body, JobState) and record.body.state in FINAL_STATES for record in fresh):
+            del self._runs[job]
+        return next_seq
+
+    def _open(self, job: str) -> Run:
+        if job not in self._runs:
+            self._runs[job] = Run(self._path(job), self._puller)
+        return self._runs[job]
+
+    def _path(self, job: str) -> Path:
+        if not _JOB_ID.fullmatch(job):
+            raise ValueError(f"{job!r} cannot be a run folder's name")
+        return self._folder / job
+
+
+def _lock(folder: Path) -> IO[bytes]:
+    file = (folder / ".recorder.lock").open("ab")
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError as error:
+        file.close()
+        raise Locked(f"another recorder writes to {folder}") from error
+    return file
+
+
+def _num_told(folder: Path) -> int | None:
+    try:
+        document = json.loads((folder / SUMMARY).read_bytes())
+        return int(document["num_records"])
+    except (OSError, ValueError, KeyError, TypeError):
+        return None

@@ -1,0 +1,50 @@
+"""The recorder's process: puts the pieces together, turns SIGTERM into a drain, returns the exit code."""
+
+import asyncio
+import signal
+import uuid
+from pathlib import Path
+
+from daemons.recorder.archive import Archive, Locked
+from daemons.recorder.conversation import Identity, Recorder, RecorderTiming
+from daemons.recorder.puller import BlobPuller
+from daemons.worker.versions import installed_versions
+from digend.config.node import NodeConfig
+from digend.exitcodes import ExitCode
+from digend.net.addresses import BadAddress
+from digend.net.blobs import BlobClient
+from digend.net.link import Link
+from digend.telemetry.logs import logger
+
+
+def run(node: NodeConfig) -> int:
+    """Record until asked to stop (42); 78 where the node file cannot work. `node` has absolute paths."""
+    try:
+        return asyncio.run(_record(node))
+    except (BadAddress, Locked) as error:
+        logger().error("cannot start", reason=str(error))
+        return ExitCode.BAD_CONFIG
+
+
+async def _record(node: NodeConfig) -> int:
+    loop = asyncio.get_running_loop()
+    client = BlobClient()
+    archive = Archive(Path(node.runs), BlobPuller(client, loop))
+    try:
+        link = Link.connect(node.address)
+        try:
+            recorder = Recorder(_identity(node), link, archive, RecorderTiming(lost_s=node.timing.lost_s))
+            for number in (signal.SIGTERM, signal.SIGINT):
+                loop.add_signal_handler(number, recorder.ask_to_stop)
+            return await recorder.run()
+        finally:
+            link.close()
+    finally:
+        client.close()
+        archive.close()
+
+
+def _identity(node: NodeConfig) -> Identity:
+    return Identity(
+        name=f"{node.name}/recorder/0", node=node.name, instance=uuid.uuid4().hex, versions=installed_versions()
+    )
