@@ -40,12 +40,12 @@ class Core:
     def step(self, now_ns: int, events: Sequence[Event]) -> list[Command]:
         """Apply `events` at `now_ns` (never before the last step's), dispatch, and return what is to be done."""
         state = self.state
-        idle_ns = max(0, now_ns - state.now) if state.now else 0
+        late_ns = max(0, now_ns - state.wake_at) if state.wake_at is not None else 0
         state.now = max(state.now, now_ns)
         state.out = []
         for event in events:
             _APPLY[type(event)](state, event)
-        sessions.expire(state, idle_ns)
+        sessions.expire(state, late_ns)
         self._settle()
         sessions.wake(state)
         commands, state.out = state.out, []

@@ -109,14 +109,14 @@ def beat(state: State, worker: Worker, lease_id: str | None, done: int) -> None:
         lease.done, lease.progress_ns = done, state.now
 
 
-def expire(state: State, idle_ns: int) -> None:
-    """Apply every deadline that has passed. `idle_ns`: how long the core itself was not run."""
-    if idle_ns > state.torpid_ns:
+def expire(state: State, late_ns: int) -> None:
+    """Apply every deadline that has passed. `late_ns`: how long after the instant it asked for the core is run."""
+    if late_ns > state.torpid_ns:
         # The driver slept (a suspended machine, a stopped process): nobody else's heartbeat is to blame.
         for worker in state.workers.values():
-            worker.beat_ns += idle_ns
+            worker.beat_ns = min(state.now, worker.beat_ns + late_ns)
         for lease in state.leases.values():
-            lease.progress_ns += idle_ns
+            lease.progress_ns = min(state.now, lease.progress_ns + late_ns)
     for worker in list(state.workers.values()):
         silent = state.now - worker.beat_ns
         if worker.session is None:
