@@ -113,8 +113,10 @@ def _dotted(loc: Loc, *, general: bool = False) -> str:
     return path
 
 
-def _shown(value: object) -> str:
-    return "{...}" if isinstance(value, dict) and value else toml_value(value)
+def _shown(value: object) -> str | None:
+    """The value as TOML; nothing for a table, whose keys say enough."""
+    tables = isinstance(value, dict) or (isinstance(value, list) and any(isinstance(each, dict) for each in value))
+    return None if tables else toml_value(value)
 
 
 def _merged(problems: Sequence[Problem]) -> list[Problem]:

@@ -35,13 +35,13 @@ What several keys must agree on:
 - `data.prompts_per_rollout` distinct prompts make a rollout, so the prompts file has as many at least.
 - `training.updates_per_rollout` divides the number of micro-batches of a rollout,
   `data.prompts_per_rollout / schedule.micro_batch_groups`, rounded up.
-- An SDE window lies within the timesteps. The last timestep of `flow_sde` has no noise, hence no log-prob, and
-  cannot be trained.
+- An SDE window lies within the timesteps. The last timestep of `flow_sde` cannot be trained: its
+  transition density is extremely sharp.
 - `schedule.generators = []` is the colocated mode: the trainer does everything and nothing is published.
 
 What `training.deterministic = true` costs: the order of accumulation, the composition of forward batches and the
-split of fragments are fixed, so work is not spread by measured speed, and a fast worker waits for a slow one. It holds within
-one kind of hardware and one build of torch; elsewhere the same seed gives a valid run, not the same one.
+split of fragments are fixed, so work is not spread by measured speed, and a fast worker waits for a slow one. It holds
+within one kind of hardware and one build of torch; elsewhere the same seed gives a valid run, not the same one.
 
 A prompts file is UTF-8 text with one prompt a line; lines are stripped, and blank lines and lines that begin with `#`
 are skipped. A prompt is known by its place in the file: two equal lines are two prompts.

@@ -1,0 +1,55 @@
+"""Every file in configs/ loads, and the pages in docs/ are those of the models."""
+
+from pathlib import Path
+
+import pytest
+
+from digend.config.docs import job_page, node_page
+from digend.config.job import JobConfig
+from digend.config.keys import keys_of
+from digend.config.loader import load_node
+from digend.config.node import NodeConfig
+from digend.job_check import read_job
+from tests.config.support import ROOT
+
+JOBS = sorted((ROOT / "configs" / "jobs").glob("*.toml"))
+NODES = sorted((ROOT / "configs" / "nodes").glob("*.toml"))
+
+
+@pytest.mark.parametrize("path", JOBS, ids=lambda path: path.name)
+def test_job_examples(path: Path) -> None:
+    assert read_job(path).prompts
+
+
+@pytest.mark.parametrize("path", NODES, ids=lambda path: path.name)
+def test_node_examples(path: Path) -> None:
+    config = load_node(path)
+    assert config.address == f"ipc://{ROOT}/.digend/driver.sock"
+    assert config.runs == str(ROOT / "runs")
+    assert config.driver is not None
+
+
+def test_there_are_examples_of_both_kinds() -> None:
+    assert JOBS
+    assert NODES
+
+
+def test_the_demo_names_what_it_trains_on() -> None:
+    config = read_job(ROOT / "configs" / "jobs" / "shapes-flow-grpo.toml").config
+    assert Path(config.model.path) == ROOT / "configs" / "models" / "shapes-flux"
+    assert (config.data.prompts_per_rollout, config.data.samples_per_prompt) == (6, 24)
+
+
+@pytest.mark.parametrize(
+    ("name", "page"), [("job-file.md", job_page()), ("node-file.md", node_page())], ids=["job", "node"]
+)
+def test_the_pages_are_up_to_date(name: str, page: str) -> None:
+    assert (ROOT / "docs" / name).read_text(encoding="utf-8") == page, "run: python -m digend.config.docs"
+
+
+@pytest.mark.parametrize(("model", "page"), [(JobConfig, job_page()), (NodeConfig, node_page())], ids=["job", "node"])
+def test_every_key_is_on_its_page_with_a_meaning(model: type[JobConfig] | type[NodeConfig], page: str) -> None:
+    for key in keys_of(model).values():
+        assert key.meaning, key.path
+        if not key.table:
+            assert f"| `{key.path.rpartition('.')[2]}` |" in page

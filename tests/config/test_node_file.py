@@ -1,0 +1,54 @@
+"""Node files: paths, and what must fit together."""
+
+from pathlib import Path
+
+import pytest
+
+from digend.config.errors import ConfigError
+from digend.config.loader import load_node
+
+
+def write(folder: Path, text: str) -> Path:
+    path = folder / "node.toml"
+    path.write_text(text)
+    return path
+
+
+def test_paths_are_relative_to_the_node_file(tmp_path: Path) -> None:
+    folder = tmp_path / "nodes"
+    folder.mkdir()
+    config = load_node(
+        write(folder, 'address = "ipc://../run/d.sock"\nstate = "../run"\nreward_paths = ["rewards"]\n[driver]\n')
+    )
+    assert config.address == f"ipc://{tmp_path}/run/d.sock"
+    assert config.state == str(tmp_path / "run")
+    assert config.runs == str(folder / "runs")
+    assert config.reward_paths == [str(folder / "rewards")]
+    assert config.driver is not None
+    assert config.trainer is None
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("[generater]\n", ":1: generater: unknown key; did you mean generator?"),
+        ("[generator]\nslot = 2\n", ":2: generator.slot = 2: unknown key; did you mean generator.slots?"),
+        ('[generator]\nslots = 2\ndevices = ["cpu"]\n', ":3: generator.devices: expected one for each of the 2 slots"),
+        ("[timing]\ntorpid_s = 1.0\n", ":2: timing.torpid_s: must be more than timing.heartbeat_s (1)"),
+        ("[timing]\nlost_s = 2\n", ":2: timing.lost_s: must be more than timing.torpid_s (4)"),
+        ('log_level = "warn"\n', "did you mean warning?"),
+        ('address = "udp://x"\n', ':1: address = "udp://x": expected string'),
+        ('address = "tcp://10.0.0.3:5555"\n', ":1: address: expected 127.0.0.1 or localhost"),
+        (f'address = "ipc:///{"x" * 120}"\n', "an ipc path has at most 107 bytes, this one has 121"),
+        ('data = "tcp://10.0.0.3"\n', ":1: data: expected 127.0.0.1 or localhost"),
+    ],
+)
+def test_one_mistake(tmp_path: Path, text: str, expected: str) -> None:
+    with pytest.raises(ConfigError) as caught:
+        load_node(write(tmp_path, text))
+    assert expected in str(caught.value)
+
+
+@pytest.mark.parametrize("address", ["tcp://127.0.0.1:5555", "tcp://localhost:5555"])
+def test_addresses_of_this_machine(tmp_path: Path, address: str) -> None:
+    assert load_node(write(tmp_path, f'address = "{address}"\n')).address == address
