@@ -41,11 +41,11 @@ def _job(driver: Digend, output: Output, job: str | None) -> None:
 
 
 @verb("  digenctl show node laptop/trainer/0\n  digenctl show node laptop/t --json", name="node")
-@click.argument("node", metavar="NAME")
-def _node(driver: Digend, output: Output, node: str) -> None:
+@click.argument("worker", metavar="NAME")
+def _node(driver: Digend, output: Output, worker: str) -> None:
     """All about a worker, by its name or the beginning of one."""
     nodes = {each.name: each for each in driver.nodes()}
-    found = nodes[name_of("node", list(nodes), node)]
+    found = nodes[name_of("node", list(nodes), worker)]
     if output.as_json:
         output.view(found)
     for line in node_lines(found):

@@ -1,0 +1,182 @@
+"""A driver of canned answers on a real socket: what digenctl sees, without a decision core."""
+
+import asyncio
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Self
+
+from digend.net.server import ControlServer
+from digend.wire import messages as m
+from digend.wire.records import Record
+from digend.wire.views import JobDetail, JobView, NodeView, QueueItem, QueueView, StatusView, VersionView
+
+
+@dataclass
+class Canned:
+    """What the driver knows. `jobs` is replaced by tests to change the world."""
+
+    jobs: dict[str, JobView] = field(default_factory=dict)
+    nodes: tuple[NodeView, ...] = ()
+    items: tuple[QueueItem, ...] = ()
+    records: dict[str, list[Record]] = field(default_factory=dict)
+    problems: tuple[str, ...] = ()
+    uploads: dict[str, bytes] = field(default_factory=dict)
+    submits: list[m.Submit] = field(default_factory=list)
+    silent: bool = False
+    """Takes requests and never replies."""
+    lasting_polls: int = 0
+    """Number of ShowJob requests after which a job that runs is completed; 0 = never."""
+    num_polls: int = 0
+
+
+class FakeDriver:
+    """Serves on its own thread while it is entered; `address` is absolute."""
+
+    def __init__(self, folder: Path, canned: Canned) -> None:
+        self.canned = canned
+        self.address = f"ipc://{folder}/driver.sock"
+        self._ready = threading.Event()
+        self._thread = threading.Thread(target=lambda: asyncio.run(self._serve()))
+        self._stop: Callable[[], object] = lambda: None
+
+    def __enter__(self) -> Self:
+        self._thread.start()
+        assert self._ready.wait(10)
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        self._stop()
+        self._thread.join(10)
+
+    async def _serve(self) -> None:
+        loop, stopped = asyncio.get_running_loop(), asyncio.Event()
+        self._stop = lambda: loop.call_soon_threadsafe(stopped.set)
+        server = await ControlServer.bind(self.address)
+        reader = asyncio.create_task(self._answer(server))
+        self._ready.set()
+        await stopped.wait()
+        reader.cancel()
+        server.close()
+
+    async def _answer(self, server: ControlServer) -> None:
+        async for peer, message in server.messages():
+            if not self.canned.silent:
+                server.send(peer, reply_to(message, self.canned))
+
+
+def reply_to(message: object, canned: Canned) -> object:
+    """The reply to one request."""
+    match message:
+        case m.ClientHello(request=request):
+            return m.VersionReply(request=request, version=VersionView(driver="0.0.0", protocol=1, python="3.11"))
+        case m.ListJobs(request=request):
+            return m.JobList(request=request, jobs=tuple(canned.jobs.values()))
+        case m.GetStatus(request=request):
+            return m.StatusReply(request=request, status=_status(canned))
+        case m.GetQueue(request=request):
+            return m.QueueReply(request=request, queue=QueueView(items=canned.items))
+        case m.ListNodes(request=request):
+            return m.NodeList(request=request, nodes=canned.nodes)
+        case m.ShowJob(request=request, job=job):
+            return m.JobReply(request=request, job=_detail(canned, job))
+        case m.Cancel(request=request, job=job):
+            canned.jobs[job] = replace(canned.jobs[job], state="cancelled")
+            return m.Cancelled(request=request, job=job, state="cancelled")
+        case m.GetRecords(request=request, job=job, since=since):
+            records = tuple(canned.records.get(job, ())[since : since + 3])
+            return m.RecordList(request=request, records=records, finished=canned.jobs[job].state != "running")
+        case m.Upload():
+            return _take(message, canned)
+        case m.Submit():
+            return _submit(message, canned)
+    raise AssertionError(message)
+
+
+def _status(canned: Canned) -> StatusView:
+    running = next((job for job in canned.jobs.values() if job.state == "running"), None)
+    return StatusView(
+        epoch=3,
+        uptime_s=754.0,
+        nodes=canned.nodes,
+        sq_depth=0,
+        sq_oldest_s=None,
+        uq_depth=2,
+        uq_oldest_s=1.25,
+        job=running,
+        queued=1,
+        bubble_share=0.042,
+        problems=canned.problems,
+    )
+
+
+def _detail(canned: Canned, job: str) -> JobDetail:
+    canned.num_polls += 1
+    if canned.lasting_polls and canned.num_polls >= canned.lasting_polls:
+        canned.jobs[job] = replace(canned.jobs[job], state="completed")
+    return JobDetail(
+        job=canned.jobs[job],
+        seconds=131.0,
+        evaluations=(),
+        last_step={"reward/mean": 0.7, "kl": float("nan")},
+        stage_seconds={"box/generator/0": {"generate": 60.0, "decode": 3.5}, "box/trainer/0": {"update": 50.0}},
+        counters={"samples": 3168},
+        checkpoint="/runs/a/checkpoints/5",
+        pipeline=None,
+        num_records=len(canned.records.get(job, ())),
+    )
+
+
+def _take(upload: m.Upload, canned: Canned) -> m.Uploaded:
+    have = canned.uploads.get(upload.digest, b"")
+    if len(have) == upload.offset:
+        have += upload.data
+        canned.uploads[upload.digest] = have
+    return m.Uploaded(request=upload.request, complete=len(have) == upload.size, next_offset=len(have))
+
+
+def _submit(submit: m.Submit, canned: Canned) -> m.Submitted | m.ErrorReply:
+    job = submit.job or f"job-{len(canned.submits) + 1:03d}"
+    before = next((each for each in canned.submits if each.job == submit.job and submit.job), None)
+    if before is not None and before.config != submit.config:
+        return m.ErrorReply(request=submit.request, code=2, message=f"job {job} exists with other content")
+    canned.submits.append(submit)
+    canned.jobs.setdefault(job, job_view(job, "running"))
+    return m.Submitted(request=submit.request, job=job, created=before is None, position=0)
+
+
+def job_view(job: str, state: str, *, submitted_ns: int = 1, reason: str = "") -> JobView:
+    """A job some way through."""
+    return JobView(
+        id=job,
+        name=job,
+        state=state,
+        reason=reason,
+        global_step=7,
+        num_global_steps=22,
+        policy_version=7,
+        incarnation=0,
+        reward=0.7123,
+        submitted_ns=submitted_ns,
+        started_ns=submitted_ns,
+        finished_ns=None if state == "running" else submitted_ns + 131_000_000_000,
+    )
+
+
+def node_view(name: str, state: str = "busy") -> NodeView:
+    """A worker named node/role/slot."""
+    node, role, _ = name.split("/")
+    return NodeView(
+        name=name,
+        role=role,
+        node=node,
+        state=state,
+        doing="generates micro-batch 3",
+        device="cpu",
+        pid=4242,
+        session="s1",
+        heartbeat_age_s=0.4,
+        tasks_done=12,
+        versions={"torch": "2.9"},
+    )

@@ -1,0 +1,47 @@
+"""Bad input to submit: exit code 78 and a message with the key, before a driver is asked for."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from tests.clients.conftest import Digenctl
+from tests.config.support import changed, write_job
+
+CASES = {
+    "unknown key": (("height = 16", "hieght = 16"), "did you mean sampling.height?"),
+    "wrong type": (("global_steps = 2", 'global_steps = "2"'), "training.global_steps"),
+    "group of one": (("samples_per_prompt = 4", "samples_per_prompt = 1"), "a group of one has no advantage"),
+    "window outside": (("window_range = [0, 3]", "window_range = [0, 9]"), "algorithm.options.window_range"),
+    "last timestep": (("window_range = [0, 3]", "window_range = [5, 8]"), "last timestep"),
+    "no prompts file": (("prompts.txt", "nowhere.txt"), "nowhere.txt: no such file"),
+    "unknown reward": (("jpeg_compressibility", "jpeg_compresibility"), "did you mean jpeg_compressibility?"),
+}
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_bad_job(digenctl: Digenctl, tmp_path: Path, case: str) -> None:
+    replacement, expected = CASES[case]
+    write_job(tmp_path, changed(*replacement))
+    result = digenctl("submit", "job.toml", "--json")
+    assert result.returncode == 78
+    assert "job.toml:" in result.stderr
+    assert expected in result.stderr
+    error = json.loads(result.stdout)["error"]
+    assert (error["code"], expected in error["message"]) == (78, True)
+
+
+@pytest.mark.parametrize(
+    ("prompts", "expected"), [(b"\n# nothing\n", "no prompts"), (b"caf\xe9\n", "byte 0xe9 at offset 3")]
+)
+def test_bad_prompts(digenctl: Digenctl, tmp_path: Path, prompts: bytes, expected: str) -> None:
+    write_job(tmp_path, prompts=prompts)
+    result = digenctl("submit", "job.toml")
+    assert result.returncode == 78
+    assert "data.prompts" in result.stderr
+    assert expected in result.stderr
+
+
+def test_no_job_file(digenctl: Digenctl) -> None:
+    result = digenctl("submit", "nowhere.toml")
+    assert (result.returncode, result.stderr) == (78, "digenctl: nowhere.toml: no such file\n")

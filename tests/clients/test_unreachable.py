@@ -1,0 +1,43 @@
+"""Every verb where nobody is there: exit code 69, one message, and what to do next."""
+
+import json
+
+import pytest
+
+from tests.clients.conftest import ROOT, Digenctl
+
+JOB = str(ROOT / "configs" / "jobs" / "shapes-flow-grpo.toml")
+VERBS = [
+    ("submit", JOB),
+    ("submit", JOB, "--watch"),
+    ("jobs",),
+    ("status",),
+    ("watch",),
+    ("watch", "x"),
+    ("queue", "sq"),
+    ("nodes",),
+    ("show", "job"),
+    ("show", "node", "x"),
+    ("cancel", "x"),
+    ("wait",),
+    ("version",),
+]
+
+
+@pytest.mark.parametrize("args", VERBS, ids=" ".join)
+def test_nobody_there(digenctl: Digenctl, args: tuple[str, ...]) -> None:
+    result = digenctl(*args, "--reply-timeout", "0.2", "--json")
+    assert result.returncode == 69
+    error = json.loads(result.stdout)
+    assert error["schema_version"] == 1
+    assert error["error"]["code"] == 69
+    assert error["error"]["message"].startswith("no driver")
+    assert result.stderr.startswith("digenctl: no driver")
+    assert "Traceback" not in result.stderr
+
+
+def test_the_message_says_what_to_do(digenctl: Digenctl) -> None:
+    result = digenctl("status")
+    assert result.stdout == ""
+    assert "there is no such socket" in result.stderr
+    assert "digend up NODE.toml" in result.stderr

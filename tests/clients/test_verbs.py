@@ -1,0 +1,237 @@
+"""Every verb against a driver of canned answers: what people see, what programs see, how it ends."""
+
+import json
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from digend.config.prompts import content_digest, packed_prompts
+from digend.wire.records import Record
+from tests.clients.conftest import ROOT, Digenctl
+from tests.clients.fake_driver import Canned, FakeDriver, job_view, node_view
+
+JOB = str(ROOT / "configs" / "jobs" / "shapes-flow-grpo.toml")
+
+pytestmark = pytest.mark.usefixtures("driver")
+
+
+def document(text: str) -> Any:
+    parsed = json.loads(text)
+    assert parsed["schema_version"] == 1
+    return parsed
+
+
+def test_jobs(digenctl: Digenctl) -> None:
+    result = digenctl("jobs")
+    assert result.returncode == 0
+    assert result.stdout.splitlines() == [
+        "JOB         STATE    STEP  VERSION  REWARD  TOOK   WHY",
+        "other-001   failed   7/22  7        0.712   2 min  -",
+        "shapes-002  running  7/22  7        0.712   -      -",
+    ]
+    assert digenctl("jobs", "--no-header").stdout.startswith("other-001")
+    assert [job["id"] for job in document(digenctl("jobs", "--json").stdout)["jobs"]] == ["other-001", "shapes-002"]
+
+
+def test_status(digenctl: Digenctl) -> None:
+    result = digenctl("status")
+    assert result.returncode == 0
+    assert result.stdout.splitlines()[:6] == [
+        "driver   epoch 3, up 12 min",
+        "job      shapes-002 running: global step 7 of 22, policy version 7, reward 0.712",
+        "queued   1 job",
+        "SQ       empty",
+        "UQ       2 waiting, the oldest for 1.2 s",
+        "bubbles  4.2 % of worker time",
+    ]
+    assert "box/generator/0" in result.stdout
+    parsed = document(digenctl("status", "--json").stdout)
+    assert (parsed["epoch"], parsed["bubble_share"], parsed["uq_depth"]) == (3, 0.042, 2)
+
+
+@pytest.mark.parametrize("state", ["torpid", "lost"])
+def test_status_is_degraded_without_a_worker(digenctl: Digenctl, canned: Canned, state: str) -> None:
+    canned.nodes = (node_view("box/generator/0", state),)
+    assert digenctl("status").returncode == 3
+
+
+def test_status_is_degraded_after_a_failed_job(digenctl: Digenctl, canned: Canned) -> None:
+    canned.jobs = {"a": job_view("a", "failed", reason="no model folder")}
+    result = digenctl("status")
+    assert result.returncode == 3
+    assert "a failed (no model folder)" in result.stdout
+
+
+def test_status_is_degraded_by_a_named_problem(digenctl: Digenctl, canned: Canned) -> None:
+    canned.problems = ("disk full",)
+    result = digenctl("status", "--json")
+    assert result.returncode == 3
+    assert document(result.stdout)["problems"] == ["disk full"]
+
+
+def test_empty_answers_say_what_to_do_next(digenctl: Digenctl, canned: Canned) -> None:
+    canned.jobs, canned.nodes, canned.items = {}, (), ()
+    assert "digenctl submit JOB.toml" in digenctl("jobs").stderr
+    assert "digend up NODE.toml" in digenctl("nodes").stderr
+    assert "nothing waits in SQ or UQ" in digenctl("queue").stderr
+    status = digenctl("status")
+    assert status.returncode == 0
+    assert "digenctl submit JOB.toml" in status.stderr
+    assert digenctl("watch").returncode == 5
+
+
+def test_queue(digenctl: Digenctl) -> None:
+    assert "waits for the trainer" in digenctl("queue").stdout
+    assert document(digenctl("queue", "uq", "--json").stdout)["queue"]["items"][0]["micro_batch"] == 3
+    assert document(digenctl("queue", "sq", "--json").stdout)["queue"]["items"] == []
+    assert digenctl("queue", "xq").returncode == 2
+
+
+def test_nodes_and_show_node(digenctl: Digenctl) -> None:
+    assert "generates micro-batch 3" in digenctl("nodes").stdout
+    assert len(document(digenctl("nodes", "--json").stdout)["nodes"]) == 2
+    shown = document(digenctl("show", "node", "box/t", "--json").stdout)
+    assert (shown["name"], shown["versions"]) == ("box/trainer/0", {"torch": "2.9"})
+    assert digenctl("show", "node", "box/").returncode == 2
+    missing = digenctl("show", "node", "box/trainer/1")
+    assert missing.returncode == 5
+    assert "did you mean box/trainer/0?" in missing.stderr
+
+
+def test_show_job(digenctl: Digenctl) -> None:
+    result = digenctl("show", "job", "sha")
+    assert result.returncode == 0
+    assert "global step 7 of 22" in result.stdout
+    assert "box/generator/0" in result.stdout
+    parsed = document(digenctl("show", "job", "--json").stdout)
+    assert parsed["job"]["id"] == "shapes-002"
+    assert parsed["last_step"] == {"reward/mean": 0.7, "kl": None}
+
+
+def test_an_unknown_job(digenctl: Digenctl) -> None:
+    result = digenctl("show", "job", "shapes-003", "--json")
+    assert result.returncode == 5
+    assert document(result.stdout)["error"] == {
+        "code": 5,
+        "message": "no job 'shapes-003'; did you mean shapes-002?",
+    }
+
+
+def test_the_beginning_of_several_ids(digenctl: Digenctl, canned: Canned) -> None:
+    canned.jobs = {name: job_view(name, "running") for name in ("a-1", "a-2", "a")}
+    result = digenctl("cancel", "a-")
+    assert result.returncode == 2
+    assert "a-1, a-2" in result.stderr
+    assert document(digenctl("cancel", "a", "--json").stdout) == {"schema_version": 1, "id": "a", "state": "cancelled"}
+
+
+def test_cancel_needs_an_id(digenctl: Digenctl) -> None:
+    result = digenctl("cancel", "--json")
+    assert result.returncode == 2
+    assert document(result.stdout)["error"]["code"] == 2
+
+
+def test_version(digenctl: Digenctl) -> None:
+    assert "driver    0.0.0, protocol 1" in digenctl("version").stdout
+    assert document(digenctl("version", "--json").stdout)["driver"]["python"] == "3.11"
+
+
+def test_submit_uploads_the_prompts_and_is_idempotent(digenctl: Digenctl, canned: Canned) -> None:
+    result = digenctl("submit", JOB, "--id", "mine", "--set", "seed=7", "--json")
+    assert result.returncode == 0
+    assert document(result.stdout) == {"schema_version": 1, "id": "mine", "created": True, "position": 0}
+    submit = canned.submits[0]
+    content = canned.uploads[submit.prompts]
+    assert content_digest(content) == submit.prompts
+    assert json.loads(content)[0] == "a red circle"
+    assert (json.loads(submit.config)["seed"], submit.eval_prompts) == (7, None)
+    assert "seed = 7" in submit.toml
+    again = digenctl("submit", JOB, "--id", "mine", "--set", "seed=7")
+    assert (again.returncode, "submitted before" in again.stdout) == (0, True)
+    other = digenctl("submit", JOB, "--id", "mine", "--set", "seed=8")
+    assert (other.returncode, "other content" in other.stderr) == (2, True)
+
+
+def test_submit_sends_large_prompts_in_pieces(digenctl: Digenctl, canned: Canned, tmp_path: Path) -> None:
+    prompts = [f"a red circle beside the number {number}" for number in range(10_000)]
+    (tmp_path / "many.txt").write_text("\n".join(prompts))
+    assert digenctl("submit", JOB, "--set", f"data.prompts={tmp_path}/many.txt").returncode == 0
+    content = canned.uploads[canned.submits[0].prompts]
+    assert len(content) > 2 * 128 * 1024
+    assert content == packed_prompts(prompts)
+
+
+@pytest.mark.parametrize(
+    ("state", "code"), [("completed", 0), ("failed", 1), ("cancelled", 1)], ids=lambda value: str(value)
+)
+def test_wait_and_watch_end_as_the_job_does(digenctl: Digenctl, canned: Canned, state: str, code: int) -> None:
+    canned.jobs["shapes-002"] = job_view("shapes-002", state, reason="because", submitted_ns=20)
+    waited = digenctl("wait", "shapes")
+    assert (waited.returncode, waited.stdout) == (code, f"job shapes-002 {state} at global step 7: because\n")
+    assert digenctl("watch").returncode == code
+    assert document(digenctl("wait", "--json").stdout)["job"]["state"] == state
+
+
+def test_wait_outlasts_a_running_job(digenctl: Digenctl, canned: Canned) -> None:
+    canned.lasting_polls = 2
+    assert digenctl("wait").returncode == 0
+    assert canned.num_polls == 2
+
+
+def test_wait_gives_up(digenctl: Digenctl) -> None:
+    result = digenctl("wait", "--timeout", "0")
+    assert result.returncode == 75
+    assert "not over after 0 s: it is running" in result.stderr
+
+
+def test_submit_wait(digenctl: Digenctl, canned: Canned) -> None:
+    canned.lasting_polls = 1
+    parsed = document(digenctl("submit", JOB, "--wait", "--json").stdout)
+    assert (parsed["created"], parsed["job"]["state"]) == (True, "completed")
+
+
+def test_watch_prints_one_line_a_change(digenctl: Digenctl, canned: Canned, story: list[Record]) -> None:
+    canned.jobs["done-001"] = replace(job_view("done-001", "completed", submitted_ns=30), global_step=2)
+    canned.records["done-001"] = story
+    result = digenctl("watch")
+    assert result.returncode == 0
+    assert result.stdout.splitlines() == [
+        "running",
+        "evaluation before (global step 0): accuracy 0.736, 12 s",
+        "global step 1, reward 0.612, 5.9 s, policy version 1, 1 of 144 samples masked",
+        "generator box/generator/0 lost: no heartbeat for 15 s",
+        "incarnation 1 goes on from global step 0: trainer lost",
+        "checkpoint at global step 2: /runs/x/2",
+        "warning: group dropped, prompt p3",
+        "completed",
+        "job done-001 completed at global step 2",
+    ]
+    lines = [document(line) for line in digenctl("watch", "done", "--json").stdout.splitlines()]
+    assert [line["record"]["seq"] for line in lines[:-1]] == list(range(len(story)))
+    assert lines[-1]["job"]["state"] == "completed"
+
+
+def test_a_driver_that_does_not_reply(digenctl: Digenctl, canned: Canned) -> None:
+    canned.silent = True
+    result = digenctl("status", "--reply-timeout", "0.3")
+    assert result.returncode == 75
+    assert "safe to repeat" in result.stderr
+
+
+def test_the_driver_is_found_by_option_node_file_and_environment(
+    digenctl: Digenctl, driver: FakeDriver, tmp_path: Path
+) -> None:
+    node = tmp_path / "node.toml"
+    node.write_text('address = "ipc://.digend/driver.sock"\n')
+    assert digenctl("jobs").returncode == 0
+    assert digenctl("jobs", "--address", "ipc://elsewhere.sock").returncode == 69
+    assert digenctl("--address", "ipc://elsewhere.sock", "jobs").returncode == 69
+    assert digenctl("jobs", DIGEND_ADDRESS="ipc://elsewhere.sock").returncode == 69
+    assert digenctl("jobs", "--node", str(node), DIGEND_ADDRESS="ipc://elsewhere.sock").returncode == 0
+    assert digenctl("--node", str(node), "jobs", DIGEND_ADDRESS="ipc://elsewhere.sock").returncode == 0
+    assert digenctl("jobs", DIGEND_ADDRESS=driver.address).returncode == 0
+    assert digenctl("jobs", DIGEND_NODE=str(node)).returncode == 0
+    assert digenctl("jobs", "--node", str(tmp_path / "none.toml")).returncode == 78
+    assert digenctl("jobs", "--address", "http://x").returncode == 2
