@@ -43,7 +43,7 @@ class Bar:
         elif isinstance(body, r.RestartRecord):
             self._progress.update(self._task, completed=body.global_step)
         elif isinstance(body, r.EvaluationRecord):
-            self._figures[body.label] = metrics(body.metrics)
+            self._figures["evaluation"] = metrics(body.metrics)
         self._show()
 
     def set_bubbles(self, value: float | None) -> None:
