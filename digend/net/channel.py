@@ -23,10 +23,12 @@ class Channel:
         """The tracker where asked for. Raises zmq.Again (full, or nobody is connected), zmq.ZMQError
         (unroutable).
         """
-        tracker = self._plain.send_multipart(frames, flags=zmq.NOBLOCK, copy=False, track=track)
-        # Sending may swallow the edge that announces messages: asking for the events wakes the reader.
-        self.socket.getsockopt(zmq.EVENTS)
-        return tracker
+        try:
+            return self._plain.send_multipart(frames, flags=zmq.NOBLOCK, copy=False, track=track)
+        finally:
+            # Sending may swallow the edge that announces messages. Asking for the events wakes the reader, but only
+            # by `get`: `getsockopt` is the plain socket's and tells asyncio nothing.
+            self.socket.get(zmq.EVENTS)
 
     async def receive(self, *, copy: bool = True) -> list[Any] | None:
         """All frames of the next message; None once the socket is closed."""
