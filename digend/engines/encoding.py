@@ -2,7 +2,8 @@
 
 Owns the disk cache: one safetensors file a prompt, named by what its content depends on (base weights, family and its
 condition version, options, number type, text). Invariant: a prompt is encoded by itself, so that its embedding does not
-depend on which prompts came with it; a file that cannot be read is made again.
+depend on which prompts came with it, and served in the order of its tensors' names, so that its blob's digest does not
+depend on whether it was found on disk; a file that cannot be read is made again.
 """
 
 import json
@@ -32,7 +33,7 @@ def encode(job: Job, task: EncodeTask, context: Context, state_dir: Path) -> Enc
         if prompt.text not in known:
             with context.stage("encode"):
                 known[prompt.text] = _condition(job, prompt.text, state_dir / FOLDER)
-        arrays = {name: to_array(tensor) for name, tensor in known[prompt.text].items()}
+        arrays = {name: to_array(tensor) for name, tensor in sorted(known[prompt.text].items())}
         served[prompt.uid] = context.serve(arrays)
         context.progress(number + 1, len(task.prompts))
     return EncodeResult(conditions=served)

@@ -9,7 +9,6 @@ already have. A fresh adapter's values depend on the job's seed and the paramete
 starts from the same policy. The base of an adapter is never changed: an adapter is swapped, not merged.
 """
 
-import math
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -150,14 +149,13 @@ def _add_adapter(component: str, module: Any, adapter: Adapter) -> None:
     except ValueError as error:
         raise TaskFault("config", f"training.lora_targets: {error}") from error
     for name, parameter in module.named_parameters():
-        if parameter.requires_grad and "lora_A" in name:
-            _draw(parameter, 1 / adapter.rank, seed_of("lora", adapter.seed, component, name))
+        if parameter.requires_grad:
+            seed = seed_of("lora", adapter.seed, component, name)
+            _start(parameter, 1 / adapter.rank if "lora_A" in name else 0.0, seed)
 
 
-def _draw(parameter: torch.nn.Parameter, std: float, seed: int) -> None:
-    """peft's gaussian initialisation, from a generator of our own and in aligned memory."""
-    rng = torch.Generator().manual_seed(seed)
-    if not math.isfinite(std):
-        raise ValueError(f"std {std} of an adapter's first values is not finite")
-    values = torch.randn(parameter.shape, generator=rng, dtype=torch.float32) * std
-    parameter.data = values.to(parameter.device, parameter.dtype)
+def _start(parameter: torch.nn.Parameter, std: float, seed: int) -> None:
+    """peft's gaussian initialisation, from a generator of our own, in float32 or better."""
+    values = torch.randn(parameter.shape, generator=torch.Generator().manual_seed(seed), dtype=torch.float32)
+    dtype = torch.promote_types(parameter.dtype, torch.float32)
+    parameter.data = (values * std).to(parameter.device, dtype)

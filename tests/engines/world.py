@@ -6,12 +6,16 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
+import torch
+
 from digend.config.job import JobConfig
 from digend.engines.engine import LocalEngine, Role
 from digend.engines.protocols import Cancelled, TaskFault
 from digend.rl.seeds import seed_of
 from digend.wire.refs import BlobRef
 from digend.wire.tasks import (
+    CommitResult,
+    CommitTask,
     EncodeResult,
     EncodeTask,
     GenerateResult,
@@ -22,6 +26,7 @@ from digend.wire.tasks import (
     Prompt,
     SampleRequest,
     UpdateItem,
+    UpdateResult,
     UpdateTask,
 )
 from digend.wire.tensors import Array, digest_of, manifest_of
@@ -31,6 +36,8 @@ JOB = "job-1"
 T = 5
 WINDOW = (0, 1, 2)
 LEVEL = 0.7
+NUM_PAIRS = 18
+"""Of a global step as `Bench.groups` makes it: 2 prompts, 3 samples, 3 timesteps."""
 
 
 class _Stage:
@@ -164,8 +171,47 @@ class Bench:
             for sample in group.samples
         ]
 
+    def update(self, items: Sequence[UpdateItem], *, micro_batch: int = 0, step: int = 0) -> UpdateResult:
+        result = self.engine.run(self.update_task(items, micro_batch=micro_batch, step=step), self.context)
+        assert isinstance(result, UpdateResult)
+        return result
+
+    def commit(
+        self, *, version: int = 0, step: int = 0, micro_batches: Sequence[int] = (0,), z: int = NUM_PAIRS
+    ) -> CommitResult:
+        task = CommitTask(
+            job=JOB,
+            incarnation=0,
+            version=version,
+            global_step=step,
+            micro_batches=tuple(micro_batches),
+            z0=NUM_PAIRS,
+            z=z,
+        )
+        result = self.engine.run(task, self.context)
+        assert isinstance(result, CommitResult)
+        return result
+
+    def one_step(self, step: int) -> CommitResult:
+        """A whole global step on a trainer whose policy version is `step`."""
+        groups = self.groups(step)
+        self.update(self.items(groups, self.generate(self.generate_task(version=step, step=step))), step=step)
+        return self.commit(version=step, step=step)
+
+    @property
+    def parameters(self) -> dict[str, torch.nn.Parameter]:
+        """The policy's own, by published name."""
+        assert self.engine._job is not None
+        return self.engine._job.policy.parameters
+
+    def gradient(self) -> dict[str, torch.Tensor | None]:
+        return {name: None if each.grad is None else each.grad.clone() for name, each in self.parameters.items()}
+
+    def values(self) -> dict[str, torch.Tensor]:
+        return {name: each.detach().clone() for name, each in self.parameters.items()}
+
     def update_task(
-        self, items: Sequence[UpdateItem], *, micro_batch: int = 0, step: int = 0, z0: int = 18
+        self, items: Sequence[UpdateItem], *, micro_batch: int = 0, step: int = 0, z0: int = NUM_PAIRS
     ) -> UpdateTask:
         return UpdateTask(
             job=JOB,
@@ -182,6 +228,14 @@ class Bench:
 
 def prepare_task(config: JobConfig, checkpoint: str | None = None, version: int = 0) -> PrepareTask:
     return PrepareTask(job=JOB, incarnation=0, config=config.model_dump_json(), checkpoint=checkpoint, version=version)
+
+
+def same(left: Mapping[str, torch.Tensor | None], right: Mapping[str, torch.Tensor | None]) -> bool:
+    """Bit for bit."""
+    return left.keys() == right.keys() and all(
+        (one is None and other is None) or (one is not None and other is not None and torch.equal(one, other))
+        for one, other in ((left[name], right[name]) for name in left)
+    )
 
 
 def bench(
