@@ -1,0 +1,57 @@
+# Everyday commands. `make` alone lists them; scripts/demo and scripts/test need none of this.
+
+BIN := .venv/bin
+QUIET := OMP_NUM_THREADS=1 HF_HUB_OFFLINE=1 TOKENIZERS_PARALLELISM=false
+PYTEST := $(QUIET) $(BIN)/python -m pytest -q
+
+.DEFAULT_GOAL := help
+.PHONY: help setup demo test lint format types imports unit e2e matrix assets docs bench clean
+
+help:     ## list these commands
+	@sed -n 's/^\([a-z0-9]*\): *\(setup\)\{0,1\} *## /  \1\t/p' $(MAKEFILE_LIST) | expand -t 12
+
+setup:    ## make .venv, or bring it up to date
+	sh scripts/setup
+
+demo:     ## see a reward rise: scripts/demo
+	sh scripts/demo
+
+test:     ## every check: scripts/test
+	sh scripts/test
+
+lint: setup ## find mistakes and wrong formatting
+	$(BIN)/ruff check
+	$(BIN)/ruff format --check
+
+format: setup ## mend what can be mended by itself
+	$(BIN)/ruff check --fix
+	$(BIN)/ruff format
+
+types: setup ## mypy, strict
+	$(BIN)/mypy
+
+imports: setup ## which package may import which
+	$(BIN)/lint-imports
+
+unit: setup ## tests without the clusters of tests/e2e
+	$(PYTEST) --ignore=tests/e2e
+
+e2e: setup ## tests on a cluster of real processes
+	$(PYTEST) tests/e2e
+
+matrix: setup ## whole matrices, too long for every day
+	$(PYTEST) -m matrix
+
+assets: setup ## make the demo's model and classifiers anew (about 10 minutes)
+	$(BIN)/python -m scripts.assets.make
+
+docs: setup ## write docs/job-file.md and docs/node-file.md from the models
+	$(BIN)/python -m digend.config.docs
+
+bench: setup ## measure; results on stdout
+	@ls benchmarks/*.py >/dev/null 2>&1 || { echo "no benchmarks yet"; exit 1; }
+	for script in benchmarks/*.py; do $(QUIET) $(BIN)/python $$script || exit 1; done
+
+clean:    ## remove what tools left behind; keeps .venv, .digend and runs
+	rm -rf build dist *.egg-info .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis
+	find . -name __pycache__ -not -path './.venv/*' -exec rm -rf {} +
