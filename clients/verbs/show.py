@@ -1,6 +1,7 @@
 """`digenctl show job` and `digenctl show node`: everything about one of them."""
 
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
 
 import click
 
@@ -30,14 +31,8 @@ def _job(driver: Digend, output: Output, job: str | None) -> None:
         output.line(line)
     if detail.stage_seconds:
         output.line()
-        stages = sorted({stage for seconds in detail.stage_seconds.values() for stage in seconds})
-        output.table(
-            ("SECONDS OF", *stages),
-            [
-                (worker, *(number(seconds.get(stage), 1) for stage in stages))
-                for worker, seconds in sorted(detail.stage_seconds.items())
-            ],
-        )
+        workers = sorted(detail.stage_seconds)
+        output.table(("SECONDS", *workers), list(stage_rows(detail.stage_seconds, workers)))
 
 
 @verb("  digenctl show node laptop/trainer/0\n  digenctl show node laptop/t --json", name="node")
@@ -71,6 +66,15 @@ def job_lines(detail: JobDetail) -> Iterator[str]:
     for title, path in (("checkpoint", detail.checkpoint), ("pipeline", detail.pipeline)):
         if path is not None:
             yield f"{title:<12}{path}"
+
+
+def stage_rows(seconds: Mapping[str, Mapping[str, float]], workers: Sequence[str]) -> Iterator[list[str]]:
+    """A row a stage, the longest over all workers first."""
+    totals: Counter[str] = Counter()
+    for by_stage in seconds.values():
+        totals.update(by_stage)
+    for stage, _ in totals.most_common():
+        yield [stage, *(number(seconds[worker].get(stage), 1) for worker in workers)]
 
 
 def node_lines(node: NodeView) -> Iterator[str]:

@@ -104,7 +104,12 @@ def test_show_job(digenctl: Digenctl) -> None:
     result = digenctl("show", "job", "sha")
     assert result.returncode == 0
     assert "global step 7 of 22" in result.stdout
-    assert "box/generator/0" in result.stdout
+    assert result.stdout.splitlines()[-4:] == [
+        "SECONDS   box/generator/0  box/trainer/0",
+        "generate  60.0             -",
+        "update    -                50.0",
+        "decode    3.5              -",
+    ]
     parsed = document(digenctl("show", "job", "--json").stdout)
     assert parsed["job"]["id"] == "shapes-002"
     assert parsed["last_step"] == {"reward/mean": 0.7, "kl": None}
@@ -235,3 +240,5 @@ def test_the_driver_is_found_by_option_node_file_and_environment(
     assert digenctl("jobs", DIGEND_NODE=str(node)).returncode == 0
     assert digenctl("jobs", "--node", str(tmp_path / "none.toml")).returncode == 78
     assert digenctl("jobs", "--address", "http://x").returncode == 2
+    too_long = digenctl("jobs", "--address", f"ipc:///{'x' * 120}")
+    assert (too_long.returncode, "107" in too_long.stderr) == (2, True)
