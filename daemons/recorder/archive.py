@@ -52,7 +52,7 @@ class Archive:
         """Finish what a kill interrupted: runs whose summary is older than their events. Raises OSError."""
         late = [job for job, seq in self.wanted().items() if seq and _num_told(self._folder / job) != seq]
         for job in late:
-            self._open(job).tell(with_report=True)
+            self._open(job)
             del self._runs[job]
         return late
 
@@ -89,8 +89,12 @@ class Archive:
         return next_seq
 
     def _open(self, job: str) -> Run:
+        """The run; one that is opened again after a kill or a full disk first tells what it had not told."""
         if job not in self._runs:
-            self._runs[job] = Run(self._path(job), self._puller)
+            run = Run(self._path(job), self._puller)
+            if run.next_seq and _num_told(self._path(job)) != run.next_seq:
+                run.tell(with_report=True)
+            self._runs[job] = run
         return self._runs[job]
 
     def _path(self, job: str) -> Path:

@@ -52,9 +52,15 @@ class Chart:
     x_ticks: tuple[Tick, ...]
     y_ticks: tuple[Tick, ...]
     num_not_finite: int
+    """Figures that could not be drawn."""
     left: float = _LEFT
     right: float = WIDTH - _RIGHT
     bottom: float = HEIGHT - _BOTTOM
+
+    @property
+    def remark(self) -> str:
+        missing = f"{self.num_not_finite} not finite" if self.num_not_finite else ""
+        return " · ".join(part for part in (self.note, missing) if part)
 
 
 def chart(
@@ -109,11 +115,19 @@ def number(value: float) -> str:
     """Three significant digits, short."""
     if not math.isfinite(value):
         return "–"
+    if value < 0:
+        return f"−{number(-value)}"
     if value == 0:
         return "0"
     if 1e-3 <= abs(value) < 1e5:
         return f"{value:.3f}".rstrip("0").rstrip(".") if abs(value) < 10 else f"{value:.4g}"
-    return f"{value:.1e}".replace("e-0", "e-").replace("e+0", "e")
+    digits, exponent = f"{value:.2e}".split("e")
+    return f"{digits.rstrip('0').rstrip('.')}e{int(exponent)}"
+
+
+def fixed(value: float) -> str:
+    """Three decimals where that is enough, so that figures beside each other align."""
+    return f"{value:.3f}" if 0.01 <= abs(value) < 10 else number(value)
 
 
 @dataclass(frozen=True, slots=True)
@@ -170,7 +184,7 @@ class _Axis:
 
 def _nice(step: float) -> float:
     magnitude = 10.0 ** math.floor(math.log10(step))
-    return next(factor * magnitude for factor in (1, 2, 2.5, 5, 10) if factor * magnitude >= step * 0.999)
+    return next(factor * magnitude for factor in (1, 2, 2.5, 5, 10) if factor * magnitude >= 0.8 * step)
 
 
 def _path(points: Sequence[Point], x_axis: _Axis, y_axis: _Axis) -> str:

@@ -50,7 +50,7 @@ class Pictures:
 
     folder: Path
     puller: Puller
-    budget_s: float = 5.0
+    budget_s: float = 8.0
     clock: Callable[[], float] = time.monotonic
 
     def take(self, evaluation: EvaluationRecord) -> None:

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from jinja2 import DictLoader, Environment, StrictUndefined
 
-from daemons.recorder.charts import HEIGHT, WIDTH, Chart, Line, chart, number
+from daemons.recorder.charts import HEIGHT, WIDTH, Chart, Line, chart, fixed, number
 from daemons.recorder.eventlog import read_events
 from daemons.recorder.files import replace
 from daemons.recorder.gallery import Pair, pairs
@@ -127,11 +127,11 @@ def training_charts(story: Story) -> list[Chart]:
     ]
     made = [
         chart("Clip fraction", [Line(name="clipped", points=series("train/clip_fraction"))], from_zero=True),
-        chart("max |log ratio|", ratios, note="any and first micro-batch, log scale", log=True),
+        chart("max |log ratio|", ratios, note="orange: first micro-batch", log=True),
         chart("Gradient norm", [Line(name="norm", points=series("train/gradient_norm"))], from_zero=True),
         chart("Loss", [Line(name="loss", points=series("train/loss"))]),
         chart("KL to the base", kl, from_zero=True) if any(value for _, value in kl[0].points) else None,
-        chart("Groups without gradient", losses, note="no spread, dropped", from_zero=True),
+        chart("Groups without gradient", losses, note="orange: dropped", from_zero=True),
         chart("Seconds a global step", [Line(name="seconds", points=series("time/global_step_s"))], from_zero=True),
     ]
     return [one for one in made if one is not None]
@@ -171,7 +171,7 @@ def _environment() -> Environment:
     environment = Environment(
         loader=loader, autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True
     )
-    environment.filters.update(number=number, duration=duration)
+    environment.filters.update(number=number, fixed=fixed, duration=duration)
     return environment
 
 

@@ -85,7 +85,7 @@ def draw_comparison(before: Path, after: Path, *, columns: int = 8) -> Image.Ima
     with Image.open(before) as old_sheet, Image.open(after) as new_sheet:
         for number, (row, other) in enumerate(pairs):
             y = top + number * pitch[1]
-            note = f"mean {figure(mean(row.rewards))} → {figure(mean(other.rewards))}"
+            note = f"mean {figure(mean(row.rewards))} to {figure(mean(other.rewards))}"
             sheet.describe((_MARGIN, y), row.text, note)
             for x, pictures in ((left, cut(old_sheet, old, row)), (middle, cut(new_sheet, new, other))):
                 for column, picture in enumerate(pictures[:columns]):
@@ -105,7 +105,8 @@ def draw_frames(films: Sequence[Sequence[Pixels | None]]) -> Image.Image:
 
 
 def figure(value: float | None) -> str:
-    return "–" if value is None or not math.isfinite(value) else f"{value:.3g}"
+    """In the letters of the font that comes with Pillow: no dash, no arrow."""
+    return "failed" if value is None or not math.isfinite(value) else f"{value:.3g}"
 
 
 class _Sheet:

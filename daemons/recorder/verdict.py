@@ -9,7 +9,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from daemons.recorder.charts import number
+from daemons.recorder.charts import fixed, number
 from daemons.recorder.lanes import duration
 from daemons.recorder.sheetmap import mean
 from daemons.recorder.story import Story
@@ -38,6 +38,13 @@ class Change:
         if abs(self.difference) < 5e-4 * max(abs(self.before), 1e-9):
             return "same"
         return "up" if self.difference > 0 else "down"
+
+    @property
+    def signed(self) -> str:
+        """+0.130 (+18 %)"""
+        sign = "+" if self.difference > 0 else "−" if self.difference < 0 else "±"
+        share = "" if self.relative is None else f" ({sign}{abs(self.relative) * 100:.0f} %)"
+        return f"{sign}{fixed(abs(self.difference))}{share}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -72,7 +79,7 @@ def changes(detail: JobDetail) -> list[Change]:
 def result(detail: JobDetail) -> str:
     """One sentence."""
     job = detail.job
-    shown = ", ".join(f"{c.name} {number(c.before)} → {number(c.after)}" for c in changes(detail)[:5])
+    shown = ", ".join(f"{c.name} {arrow(c.before, c.after)}" for c in changes(detail)[:5])
     work = f"{job.global_step} global steps in {duration(detail.seconds)}"
     if job.state == "completed":
         return f"{_capital(shown)}, {work}." if shown else f"Completed {work}; nothing was evaluated twice."
@@ -121,7 +128,7 @@ CHECKED = (
 
 def _fallen(detail: JobDetail) -> list[str]:
     return [
-        f"{change.name} fell from {number(change.before)} to {number(change.after)}{_percent(change)}"
+        f"{change.name} fell from {fixed(change.before)} to {fixed(change.after)}, {change.signed}"
         for change in changes(detail)
         if change.direction == "down"
     ]
@@ -135,7 +142,7 @@ def _worse_prompts(story: Story) -> list[str]:
     last = worse[-1]
     return [
         f"{len(worse)} of {len(found)} prompts have a lower mean reward than before; most of all "
-        f"“{last.text}”, {number(last.before or 0.0)} → {number(last.after or 0.0)}"
+        f"“{last.text}”, {arrow(last.before or 0.0, last.after or 0.0)}"
     ]
 
 
@@ -192,16 +199,17 @@ def _time(story: Story) -> list[str]:
     return found
 
 
+def arrow(before: float, after: float) -> str:
+    """Before and after on one line, whatever the width of the page."""
+    return f"{fixed(before)}\N{NO-BREAK SPACE}→\N{NO-BREAK SPACE}{fixed(after)}"
+
+
 def _largest(story: Story, name: str) -> float:
     return max((value for _, value in story.curves.step_series(name) if math.isfinite(value)), default=0.0)
 
 
 def _newest(evaluations: Sequence[EvaluationView]) -> EvaluationView:
     return next((view for view in reversed(evaluations) if view.label == "after"), evaluations[-1])
-
-
-def _percent(change: Change) -> str:
-    return f" ({change.relative:+.0%})" if change.relative is not None else ""
 
 
 def _capital(text: str) -> str:
