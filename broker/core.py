@@ -1,6 +1,6 @@
 """`Core.step(now, events) -> commands`: the one machine that decides. All events of an instant, then one dispatch pass.
 
-The driver daemon, the virtual-time harness and replay run this same object; nothing outside `now` and the events moves it.
+The driver daemon, the virtual-time harness and replay run this same object; nothing but `now` and the events moves it.
 """
 
 from collections.abc import Callable, Sequence

@@ -13,7 +13,7 @@ from broker.losses import (
     requeue_update,
     reset_step,
 )
-from broker.microbatch import Phase
+from broker.microbatch import MicroBatch, Phase, SampleKey
 from broker.scoring import usable
 from broker.state import Job, Lease, State, Worker
 from digend.wire.records import Notice, TaskFailure
@@ -103,7 +103,18 @@ def _generated(state: State, job: Job, lease: Lease, worker: Worker, result: Gen
     if batch is None or fragment is None:
         raise AssertionError("a generate lease names its fragment")
     fragment.lease, fragment.result, fragment.owner = None, result, worker.hello.instance
-    requeue_score(state, job, batch, fragment)
+    given = {(score.prompt, score.index): score for score in result.scores}
+    for key in fragment.unscored:
+        score = given.get(_name(batch, key))
+        if score is not None and usable(score):
+            fragment.scores[key] = score
+    if fragment.unscored:
+        requeue_score(state, job, batch, fragment)
+
+
+def _name(batch: MicroBatch, key: SampleKey) -> tuple[str, int]:
+    group = batch.groups[key[0]]
+    return group.prompt.uid, group.samples[key[1]].index
 
 
 def _scored(state: State, job: Job, lease: Lease, worker: Worker, result: ScoreResult) -> None:
@@ -114,9 +125,8 @@ def _scored(state: State, job: Job, lease: Lease, worker: Worker, result: ScoreR
     given = {(score.prompt, score.index): score for score in result.scores}
     retry = fragment.score_tries < job.spec.reward_retries
     for key in fragment.unscored:
-        group = batch.groups[key[0]]
-        prompt, index = group.prompt.uid, group.samples[key[1]].index
-        score = given.get((prompt, index)) or _failure(prompt, index, "the reward returned no value for it")
+        name = _name(batch, key)
+        score = given.get(name) or _failure(*name, "the reward returned no value for it")
         if usable(score) or not retry:
             fragment.scores[key] = score
     batch.group_metrics.update(result.group_metrics)
@@ -211,10 +221,7 @@ def _mask(state: State, job: Job, lease: Lease, error: TaskError) -> None:
     if batch is None or fragment is None:
         raise AssertionError("a score lease names its fragment")
     release(state, lease)
-    scores = tuple(
-        _failure(batch.groups[at].prompt.uid, batch.groups[at].samples[sample].index, error.message)
-        for at, sample in fragment.unscored
-    )
+    scores = tuple(_failure(*_name(batch, key), error.message) for key in fragment.unscored)
     _scored(state, job, lease, state.workers[lease.worker], ScoreResult(scores=scores))
 
 

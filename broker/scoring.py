@@ -1,7 +1,7 @@
 """From scores to what is trained on: failed samples masked, groups under quorum dropped, advantages, selection.
 
-A failed reward is a status and never a number; advantages come from the full group, best-of-N after (paper section 3.4.1,
-lines 13-15). `std = "global"` is a declared barrier: nothing of a step enters UQ until all of it is scored.
+A failed reward is a status and never a number; advantages come from the full group, best-of-N after (paper section
+3.4.1, lines 13-15). `std = "global"` is a declared barrier: nothing of a step enters UQ until all of it is scored.
 """
 
 from math import fsum, isfinite

@@ -1,4 +1,4 @@
-"""What the core knows of a job: numbers and names, no paths but those it passes on. Made from the job file by the driver."""
+"""What the core knows of a job: numbers and names, no paths but those it passes on. The driver makes it."""
 
 from dataclasses import dataclass, field
 

@@ -204,16 +204,6 @@ class EncodeResult:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class GenerateResult:
-    """`trajectory`: latents and log-probs for training (None in evaluation). `samples`: decoded pixels."""
-
-    trajectory: BlobRef | None
-    samples: BlobRef
-    num_samples: int
-    kind: Literal["generate"] = "generate"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class SampleScore:
     """A reward that failed is a status with a reason, never a number."""
 
@@ -222,6 +212,20 @@ class SampleScore:
     reward: float | None
     components: dict[str, float]
     failure: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GenerateResult:
+    """`trajectory`: latents and log-probs for training (None in evaluation). `samples`: decoded pixels.
+
+    `scores`: of samples that were scored along the way, because their reward costs nothing; the others go through SQ.
+    """
+
+    trajectory: BlobRef | None
+    samples: BlobRef
+    num_samples: int
+    scores: tuple[SampleScore, ...] = ()
+    kind: Literal["generate"] = "generate"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -287,7 +291,7 @@ ResultBody = Annotated[
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Receipt:
-    """How long the task took on the worker's monotonic clock, by stage (encode, generate, decode, score, fetch, ...)."""
+    """How long the task took on the worker's monotonic clock, by stage (encode, generate, decode, score, fetch...)."""
 
     total_ns: int
     stages: tuple[tuple[str, int], ...]
