@@ -174,8 +174,8 @@ def idle_cause(state: State, job: Job, worker: Worker) -> tuple[str, bool]:
     if wanted_but_not_encoded(job):
         return "encoding of prompts", True
     if not holds(job, worker, job.stamp):
-        return f"weights of version {job.version}", True
-    return f"update of global step {job.global_step}", True
+        return "weights", True
+    return "update", True
 
 
 def wanted_but_not_encoded(job: Job) -> bool:
