@@ -9,6 +9,7 @@ from collections.abc import Collection, Iterable, Mapping
 from concurrent.futures import Future
 
 from digend.engines.protocols import TaskFault
+from digend.net.addresses import socket_path
 from digend.net.blobs import BlobClient, BlobCorrupt, BlobLost, BlobServer
 from digend.wire.refs import BlobRef, WeightsRef
 from digend.wire.tensors import Array
@@ -64,9 +65,13 @@ class WorkerBlobs:
             raise TaskFault("weights", f"policy version {weights.version}: {error}") from error
 
     def close(self) -> None:
+        """The socket file bears this life's name, so nobody else's can go with it."""
         self._client.close()
         self._server.close()
         self._own.clear()
+        path = socket_path(self.address)
+        if path:
+            path.unlink(missing_ok=True)
 
     async def _pull(self, ref: BlobRef, names: Collection[str] | None) -> Mapping[str, Array]:
         if ref.instance != self._server.instance:

@@ -153,8 +153,8 @@ class Worker:
 
     @property
     def busy(self) -> bool:
-        """Whether the compute thread is in a task, so that the interpreter cannot end in order."""
-        return not self._usable.is_set() or self._work.leases.running is not None
+        """Whether a thread still computes, so that the interpreter cannot end in order."""
+        return self._thread.busy or self._checker.busy
 
     # ------------------------------------------------------------------------------------------------- loops
 
@@ -196,6 +196,7 @@ class Worker:
 
     async def _beat(self) -> None:
         while True:
+            await self._joined.wait()
             await asyncio.sleep(self._session.heartbeat_s)
             if self._session.silent(self._now(), self._timing.lost_s):
                 log.warning("the driver is silent, greeting it again", after_s=self._timing.lost_s)

@@ -19,6 +19,7 @@ class ComputeThread:
     """Give it blocking functions, await their results."""
 
     def __init__(self, name: str) -> None:
+        self.busy = False
         self._calls: SimpleQueue[Callable[[], None]] = SimpleQueue()
         self._thread = threading.Thread(target=self._serve, name=name, daemon=True)
         self._thread.start()
@@ -31,10 +32,15 @@ class ComputeThread:
         def run() -> None:
             if not future.set_running_or_notify_cancel():
                 return
+            self.busy = True
             try:
-                future.set_result(context.run(function))
+                result = context.run(function)
             except BaseException as error:
+                self.busy = False
                 future.set_exception(error)
+            else:
+                self.busy = False
+                future.set_result(result)
 
         self._calls.put(run)
         return await asyncio.shield(asyncio.wrap_future(future))

@@ -1,0 +1,45 @@
+"""The table of leases, without a process."""
+
+from daemons.worker.leases import Leases, Outcome
+from digend.wire.messages import HeldLease, TaskDone, TaskFailed
+from digend.wire.tasks import Receipt, ResetResult, TaskError
+from tests.worker import tasks
+
+RECEIPT = Receipt(total_ns=1, stages=())
+
+
+def done(lease: str, job: str = "j") -> Outcome:
+    return Outcome(lease=lease, job=job, answer=ResetResult(), receipt=RECEIPT)
+
+
+def test_a_lease_waits_runs_is_done_and_is_forgotten() -> None:
+    leases = Leases()
+    assert leases.offer("a", tasks.update(0))
+    assert leases.inventory() == (HeldLease(lease="a", done=False),)
+    assert leases.start() is not None
+    assert not leases.offer("a", tasks.update(0))
+    assert leases.inventory() == (HeldLease(lease="a", done=False),)
+    leases.finish(done("a"))
+    assert leases.idle
+    assert not leases.offer("a", tasks.update(0))
+    assert leases.inventory() == (HeldLease(lease="a", done=True),)
+    leases.forget("a")
+    assert leases.inventory() == ()
+    assert leases.start() is None
+
+
+def test_the_end_of_a_job_leaves_others_alone() -> None:
+    leases = Leases()
+    leases.finish(done("a", "j"))
+    leases.finish(done("b", "k"))
+    leases.offer("c", tasks.update(0, job="j"))
+    leases.offer("d", tasks.update(0, job="k"))
+    leases.end("j")
+    assert [held.lease for held in leases.inventory()] == ["d", "b"]
+
+
+def test_an_outcome_is_told_to_any_session() -> None:
+    error = TaskError(reason="internal", message="m", retry=True)
+    failed = Outcome(lease="a", job="j", answer=error, receipt=RECEIPT)
+    assert failed.message("s1") == TaskFailed(session="s1", lease="a", error=error, receipt=RECEIPT)
+    assert done("a").message("s2") == TaskDone(session="s2", lease="a", result=ResetResult(), receipt=RECEIPT)
