@@ -25,6 +25,7 @@ from digend.engines.protocols import TaskFault
 
 WEIGHTS, OPTIMIZER, STATE, MANIFEST = "weights.safetensors", "optimizer.safetensors", "state.json", "manifest.json"
 PIPELINE, LORA = "pipeline", "lora"
+_UNFINISHED, _REPLACED = ".unfinished-", ".replaced-"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -56,9 +57,9 @@ def write_checkpoint(folder: Path, checkpoint: Checkpoint, keep: int, extras: Ca
 
     Returns the manifest's digest. Raises TaskFault("checkpoint") where the disk says no; what was there stays.
     """
-    hidden = folder.with_name(f".{folder.name}.{os.getpid()}")
+    hidden = folder.with_name(f"{_UNFINISHED}{folder.name}")
     try:
-        shutil.rmtree(hidden, ignore_errors=True)
+        _sweep(folder.parent)
         hidden.mkdir(parents=True)
         save_file(dict(checkpoint.weights), hidden / WEIGHTS)
         save_file(dict(checkpoint.optimizer), hidden / OPTIMIZER)
@@ -130,13 +131,19 @@ def _sync(path: Path) -> None:
 
 def _put_in_place(hidden: Path, folder: Path) -> None:
     """Rename. An earlier incarnation's checkpoint of the same step makes room first and is deleted after."""
-    replaced = folder.with_name(f".replaced-{folder.name}.{os.getpid()}")
-    shutil.rmtree(replaced, ignore_errors=True)
+    replaced = folder.with_name(f"{_REPLACED}{folder.name}")
     if folder.exists():
         folder.rename(replaced)
     hidden.rename(folder)
     _sync(folder.parent)
     shutil.rmtree(replaced, ignore_errors=True)
+
+
+def _sweep(parent: Path) -> None:
+    """What a trainer that was killed while it wrote has left; a job has one trainer, so none of it is in use."""
+    for prefix in (_UNFINISHED, _REPLACED):
+        for leftover in parent.glob(f"{prefix}step-*"):
+            shutil.rmtree(leftover)
 
 
 def _prune(written: Path, keep: int) -> None:

@@ -8,6 +8,7 @@ Invariants: one job is loaded at a time. `check_weights` may be called from anot
 the parameters' names, shapes and types, never their values.
 """
 
+import gc
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -142,7 +143,7 @@ class LocalEngine:
                     self._scorers = scoring.build_scorers(config, self._device, self._reward_paths)
                     return PrepareResult(base_digest="", num_parameters=0, num_trainable=0, sigmas=(), eval_sigmas=())
                 job = load_job(task, config, self._device)
-                if self._role == "generator" and config.schedule.scoring == "colocated":
+                if self._scores(config):
                     self._scorers = scoring.build_scorers(config, self._device, self._reward_paths)
                 self._trainer = self._build_trainer(job, task) if self._role == "trainer" else None
             self._job = job
@@ -219,8 +220,16 @@ class LocalEngine:
             raise TaskFault("internal", f"a {self._role} does not train")
         return self._trainer
 
+    def _scores(self, config: JobConfig) -> bool:
+        """Whether scoring will come here, so that a reward that cannot be built fails the job at once."""
+        generates = self._role == "generator" or config.schedule.generators == []
+        return generates and config.schedule.scoring == "colocated"
+
     def _unload(self) -> None:
         self._config = self._job = self._trainer = self._scorers = None
+        if self._device.startswith("cuda"):
+            gc.collect()
+            torch.cuda.empty_cache()
 
     @contextmanager
     def _exactness(self) -> Iterator[None]:

@@ -110,11 +110,12 @@ def _adapter(config: JobConfig, family: ModelSpec) -> Adapter | None:
 
 def sigma_list(job: Job, num_timesteps: int) -> tuple[float, ...]:
     """The sigma schedule that `sampling.sigma_schedule` names. Raises TaskFault("config")."""
-    name, _, argument = job.config.sampling.sigma_schedule.partition(":")
+    schedule = job.config.sampling.sigma_schedule
+    name, _, argument = schedule.partition(":")
     try:
         if name == "family":
             return tuple(sigma_schedules.check(job.model.sigmas(num_timesteps, job.shape)))
         arguments: Sequence[float] = (float(argument),) if argument else ()
         return sigma_schedules.schedule(name)(num_timesteps, *arguments)
     except (ValueError, TypeError) as error:
-        raise TaskFault("config", f"sampling.sigma_schedule = {name!r}: {error}") from error
+        raise TaskFault("config", f"sampling.sigma_schedule = {schedule!r}: {error}") from error

@@ -6,7 +6,7 @@ here, or the update has not begun.
 
 # Shapes: n kept latents of a sample, those at sorted(S_i and each one after); "..." the latent dimensions of a sample.
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from torch import Tensor
@@ -45,8 +45,7 @@ def fetch_trajectories(items: Sequence[UpdateItem], conditions: Conditions, cont
     return [_trajectory(item, blobs[item.trajectory], found[item.condition.digest]) for item in items]
 
 
-def _trajectory(item: UpdateItem, arrays: dict[str, Array] | object, condition: Condition) -> Trajectory:
-    assert hasattr(arrays, "__getitem__")
+def _trajectory(item: UpdateItem, arrays: Mapping[str, Array], condition: Condition) -> Trajectory:
     key = f"{item.prompt}/{item.index}"
     latents, log_probs = to_tensor(arrays[f"{key}/latents"]), to_tensor(arrays[f"{key}/log_probs"])
     kept = tuple(sorted(set(item.timesteps) | {index + 1 for index in item.timesteps}))

@@ -28,6 +28,7 @@ class FluxModel:
         self._pipeline = pipeline
         self._path = path
         self._dtype = dtype
+        self._device: torch.device = pipeline.transformer.device
         self._max_sequence_length = options.max_sequence_length
 
     @property
@@ -36,8 +37,7 @@ class FluxModel:
 
     @property
     def device(self) -> torch.device:
-        device: torch.device = self._pipeline.transformer.device
-        return device
+        return self._device
 
     @property
     def dtype(self) -> torch.dtype:

@@ -42,9 +42,9 @@ def load_pipeline(path: str, device: str, dtype: torch.dtype) -> Any:
 
     Raises OSError with the folder's name for whatever diffusers cannot read.
     """
+    _silence()
     from diffusers import DiffusionPipeline
 
-    _silence()
     half = dtype.itemsize < torch.float32.itemsize
     try:
         with warnings.catch_warnings():
@@ -69,12 +69,14 @@ def load_pipeline(path: str, device: str, dtype: torch.dtype) -> Any:
 
 def _silence() -> None:
     """Progress bars and remarks about optional packages do not belong in a daemon's log."""
-    import diffusers
     import transformers
 
-    diffusers.utils.logging.disable_progress_bar()
     transformers.utils.logging.disable_progress_bar()
     transformers.utils.logging.set_verbosity_error()
+
+    import diffusers
+
+    diffusers.utils.logging.disable_progress_bar()
 
 
 def align(module: torch.nn.Module) -> None:

@@ -128,6 +128,16 @@ def test_the_newest_are_kept_and_nothing_hidden_is_left(flux_folder: Path, tmp_p
     assert left == ["step-000003", "step-000004"]
 
 
+def test_what_a_killed_trainer_left_is_swept(flux_folder: Path, tmp_path: Path) -> None:
+    on = trained(flux_folder, tmp_path, steps=1)
+    folder = tmp_path / "runs" / JOB / "checkpoints"
+    (folder / ".unfinished-step-000001").mkdir(parents=True)
+    (folder / ".unfinished-step-000001" / "weights.safetensors").write_bytes(b"torn")
+    (folder / ".replaced-step-000009").mkdir()
+    save(on, 1)
+    assert [path.name for path in folder.iterdir()] == ["step-000001"]
+
+
 def test_the_same_step_again_replaces_the_old_one(flux_folder: Path, tmp_path: Path) -> None:
     on = trained(flux_folder, tmp_path, steps=1)
     first, second = save(on, 1), save(on, 1)
@@ -139,10 +149,8 @@ def test_a_disk_that_says_no_leaves_the_old_checkpoint(flux_folder: Path, tmp_pa
     on = trained(flux_folder, tmp_path, steps=1)
     kept = Path(save(on, 1).path)
     on.one_step(1)
-    blocked = kept.with_name("step-000002")
-    blocked.write_text("a file where a folder should be")
-    (kept.with_name(f".replaced-{blocked.name}")).mkdir()
-    on.engine._runs_dir = tmp_path / "runs" / JOB / "checkpoints" / blocked.name
+    on.engine._runs_dir = tmp_path / "a file where a folder should be"
+    on.engine._runs_dir.touch()
     with pytest.raises(TaskFault, match="cannot be written") as fault:
         save(on, 2)
     assert fault.value.error.reason == "checkpoint"

@@ -13,7 +13,7 @@ from torch import Tensor
 from digend.diffusion.kernels import transition
 from digend.models.flux import FluxOptions, spec
 from digend.models.flux_model import FluxModel, load
-from digend.models.spec import Shape
+from digend.models.spec import Model, Shape
 from tests.pipelines import MAX_TOKENS, PROMPTS, SIZE
 
 SHAPE = Shape(height=SIZE, width=2 * SIZE, num_frames=1)
@@ -187,6 +187,11 @@ def test_encoders_may_go_once_everything_is_encoded(flux_folder: Path, tmp_path:
     model.save(str(tmp_path / "saved"))
     saved = load(str(tmp_path / "saved"), "cpu", "float32", OPTIONS)
     assert torch.equal(saved.encode(PROMPTS)[0]["prompt_embeds"], conditions[0]["prompt_embeds"])
+
+
+def test_it_is_a_model(model: FluxModel) -> None:
+    as_model: Model = model  # mypy compares the signatures
+    assert isinstance(as_model.trainable["transformer"], torch.nn.Module)
 
 
 def test_the_spec_names_what_exists(model: FluxModel) -> None:
