@@ -152,7 +152,8 @@ def discard(state: State, job: Job, batch: MicroBatch, why: str) -> None:
         job.unclaimed.append(batch)
         job.unclaimed.sort(key=lambda other: other.index)
     job.count("discarded_micro_batches")
-    state.record(job, Notice(level="info", message=f"micro-batch {batch.index} discarded: {why}"))
+    message = f"micro-batch {batch.index} discarded: {why}"
+    state.record(job, Notice(level="info", message=message, details={"count": "discarded_micro_batches"}))
 
 
 def reset_step(state: State, job: Job, why: str) -> None:

@@ -14,11 +14,12 @@ from digend.exitcodes import ExitCode
 from digend.net.addresses import BadAddress
 from digend.net.blobs import BlobClient
 from digend.net.link import Link
-from digend.telemetry.logs import logger
+from digend.telemetry.logs import logger, set_up
 
 
 def run(node: NodeConfig) -> int:
     """Record until asked to stop (42); 78 where the node file cannot work. `node` has absolute paths."""
+    set_up(node.log_format, node.log_level, f"{node.name}/recorder")
     try:
         return asyncio.run(_record(node))
     except (BadAddress, Locked) as error:

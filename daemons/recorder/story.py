@@ -104,7 +104,7 @@ def incident_of(record: Record) -> Incident | None:
     if isinstance(body, TaskFailure):
         text = f"{body.reason}: {body.message}"
         return Incident(at_ns=record.at_ns, what=f"{body.task} failed", where=body.worker, text=text)
-    if isinstance(body, WorkerState) and body.state in ("lost", "torpid", "healed"):
+    if isinstance(body, WorkerState) and body.state not in ("joined", "left"):
         return Incident(at_ns=record.at_ns, what=body.state, where=body.worker, text=body.reason)
     if isinstance(body, Notice):
         return Incident(at_ns=record.at_ns, what=body.level, where="driver", text=body.message)

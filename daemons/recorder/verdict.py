@@ -180,6 +180,7 @@ def _losses(detail: JobDetail) -> list[str]:
         "skipped_steps": "global step without an optimizer step",
         "masked_samples": "sample masked because scoring failed",
         "dropped_groups": "group dropped",
+        "discarded_micro_batches": "micro-batch discarded and made again",
         "stale_micro_batches": "micro-batch one policy version old",
     }
     return [f"{detail.counters[name]} × {text}" for name, text in words.items() if detail.counters.get(name)]

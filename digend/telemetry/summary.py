@@ -135,6 +135,7 @@ class Summary:
 
 COUNTERS = (
     "assisted_micro_batches",
+    "discarded_micro_batches",
     "dropped_groups",
     "failed_tasks",
     "global_steps",
