@@ -60,9 +60,10 @@ def detail(data: bytes) -> JobDetail:
     return cast("JobDetail", _read(data, (JobDetail,)))
 
 
-def names(data: bytes) -> list[str]:
-    """The types in a packed list, to show where two replays differ."""
-    return [msgpack.unpackb(item)[1] for item in msgpack.unpackb(data)]
+def named_fields(data: bytes) -> list[tuple[str, dict[str, object]]]:
+    """Type and fields of each item in a packed list, to show where two replays differ."""
+    items = (msgpack.unpackb(item, max_bin_len=len(item) + 1) for item in msgpack.unpackb(data))
+    return [(name, fields) for _, name, fields in items]
 
 
 def _items(data: bytes) -> list[bytes]:

@@ -72,7 +72,7 @@ class Queries:
                 return JobList(request=request, jobs=self.jobs()[-LISTED_JOBS:])
             case GetStatus(request=request):
                 status = views.status_view(self._core.state, now_ns, self._started_ns)
-                return StatusReply(request=request, status=replace(status, problems=status.problems + self._problems()))
+                return StatusReply(request=request, status=replace(status, problems=self._problems() + status.problems))
             case GetQueue(request=request):
                 return QueueReply(request=request, queue=views.queue_view(self._core.state, now_ns))
             case ListNodes(request=request):

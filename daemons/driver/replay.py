@@ -23,13 +23,22 @@ class Divergence:
 
     def __str__(self) -> str:
         events = ", ".join(type(event).__name__ for event in self.batch.events)
-        then, now = packing.names(self.batch.commands), packing.names(self.now)
+        then, now = packing.named_fields(self.batch.commands), packing.named_fields(self.now)
         place = next((at for at, (a, b) in enumerate(zip(then, now, strict=False)) if a != b), None)
-        where = f"command {place}: {then[place]} then, {now[place]} now" if place is not None else "fields differ"
+        where = "" if place is None else f"; command {place}: {_difference(then[place], now[place])}"
         return (
             f"segment {self.batch.segment}, batch {self.batch.id} ({events}): "
-            f"{len(then)} commands then, {len(now)} now; {where}"
+            f"{len(then)} commands then, {len(now)} now{where}"
         )
+
+
+def _difference(then: tuple[str, dict[str, object]], now: tuple[str, dict[str, object]]) -> str:
+    """The first field that differs, or the types where they do."""
+    if then[0] != now[0]:
+        return f"{then[0]} then, {now[0]} now"
+    names = [name for name in {**then[1], **now[1]} if then[1].get(name) != now[1].get(name)]
+    name = names[0]
+    return f"{then[0]}.{name} was {str(then[1].get(name))[:400]}, is {str(now[1].get(name))[:400]}"
 
 
 def bring_up_to_date(core: Core, summaries: Summaries, batches: Iterable[Batch]) -> int:

@@ -4,8 +4,8 @@ One TaskGroup: the reader takes batches off the socket, the turns step the core 
 the disk watch looks for room. A turn: gather, step, journal, and only then release commands and
 acknowledgements. Decides nothing.
 
-Invariant: nobody hears of a turn that is not on disk. While the journal has no room the clock stands
-still, nothing is stepped, and nothing new is taken.
+Invariant: no command and no acknowledgement of a turn leaves before it is on disk. While the journal has
+no room the clock stands still, nothing is stepped, and nothing new is taken.
 """
 
 import asyncio

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager, suppress
+from dataclasses import replace
 from typing import Any, TypeVar
 
 from digend.config.node import NodeConfig
@@ -13,6 +14,9 @@ from digend.wire.messages import (
     Assign,
     EndJob,
     Heartbeat,
+    HeldLease,
+    Hello,
+    PreparedJob,
     Records,
     RecordsWritten,
     Refused,
@@ -65,7 +69,11 @@ class FakePeer:
 
     async def greet(self) -> None:
         await self.link.connected()
-        self.link.send(self.greeting)
+        self.link.send(self.hello())
+
+    def hello(self) -> Hello:
+        """What is said to a driver; subclasses add what they have in their hands."""
+        return self.greeting
 
     async def live(self) -> None:
         """Until cancelled."""
@@ -77,7 +85,7 @@ class FakePeer:
                     self.session, self.heartbeat_s = message.session, message.heartbeat_s
                 elif isinstance(message, Refused) and not message.fatal:
                     self.session = None
-                    self.link.send(self.greeting)
+                    self.link.send(self.hello())
                 self.answer(message)
                 async with self._news:
                     self.heard.append(message)
@@ -110,18 +118,29 @@ class FakePeer:
 
 
 class FakeWorker(FakePeer):
-    """Does every task at once; results are kept until acknowledged, as a real worker's are."""
+    """Does every task at once; keeps results until they are acknowledged, and hands them in again after a HELLO."""
 
     def __init__(self, node: NodeConfig, role: Role, name: str, instance: str = "i1") -> None:
         super().__init__(node, role, name, instance)
         self.unacknowledged: dict[str, TaskDone] = {}
         self.tasks: list[str] = []
+        self.handed_in_again = 0
+        self._prepared: dict[str, PreparedJob] = {}
         self._blobs = 0
+
+    def hello(self) -> Hello:
+        held = tuple(HeldLease(lease=lease, done=True) for lease in self.unacknowledged)
+        return replace(self.greeting, held=held, prepared=tuple(self._prepared.values()))
 
     def answer(self, message: object) -> None:
         match message:
+            case Welcome(session=session):
+                for done in self.unacknowledged.values():
+                    self.handed_in_again += 1
+                    self.link.send(replace(done, session=session))
             case Assign(session=session, lease=lease, task=task):
                 self.tasks.append(task.kind)
+                self._keep(task)
                 receipt = Receipt(total_ns=1000, stages=((task.kind, 1000),))
                 done = TaskDone(session=session, lease=lease, result=self._result(task), receipt=receipt)
                 self.unacknowledged[lease] = done
@@ -138,6 +157,20 @@ class FakeWorker(FakePeer):
                         num_bound=weights.num_tensors,
                     )
                 )
+
+    def _keep(self, task: Any) -> None:
+        """What a trainer reports of itself in its next HELLO."""
+        job, version = task.job, getattr(task, "version", 0)
+        held = self._prepared.get(job)
+        if isinstance(task, PrepareTask):
+            self._prepared[job] = PreparedJob(job=job, incarnation=task.incarnation, version=version)
+        elif held is not None and isinstance(task, UpdateTask):
+            applied = (*held.applied, task.micro_batch)
+            self._prepared[job] = replace(held, global_step=task.global_step, applied=applied)
+        elif held is not None and isinstance(task, CommitTask):
+            self._prepared[job] = replace(held, version=version + 1, applied=())
+        elif held is not None and isinstance(task, ResetTask):
+            self._prepared[job] = replace(held, applied=())
 
     def _result(self, task: Any) -> Any:
         match task:
@@ -217,14 +250,15 @@ class FakeWorker(FakePeer):
 class FakeRecorder(FakePeer):
     """Keeps records as a run folder would, in order. `patience` batches are acknowledged, then no more."""
 
-    def __init__(
-        self, node: NodeConfig, instance: str = "i1", written: dict[str, int] | None = None, patience: int = 10**9
-    ) -> None:
-        super().__init__(node, "recorder", "n/recorder", instance, written=written or {})
+    def __init__(self, node: NodeConfig, patience: int = 10**9) -> None:
+        super().__init__(node, "recorder", "n/recorder")
         self.records: dict[str, list[Record]] = {}
         self.configs: dict[str, str] = {}
         self.batches = 0
         self._patience = patience
+
+    def hello(self) -> Hello:
+        return replace(self.greeting, written={job: len(records) for job, records in self.records.items()})
 
     def answer(self, message: object) -> None:
         if not isinstance(message, Records):

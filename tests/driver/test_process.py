@@ -77,7 +77,7 @@ async def test_acknowledged_submits_and_cancels_survive_kill_9(tmp_path: Path) -
             assert not (await client.submit(job_config(), job="a")).created
 
 
-@pytest.mark.parametrize("kill_after", [1, 6, 20])
+@pytest.mark.parametrize("kill_after", [6, 20])
 async def test_a_job_goes_on_after_kill_9_of_the_driver(tmp_path: Path, kill_after: int) -> None:
     """Workers live on, greet the new driver and hand in what they hold; the record stream has no hole."""
     node = node_of(tmp_path)
@@ -96,8 +96,7 @@ async def test_a_job_goes_on_after_kill_9_of_the_driver(tmp_path: Path, kill_aft
         assert (detail.job.global_step, detail.job.policy_version) == (3, 3)
         assert [welcome.epoch for welcome in await trainer.until(Welcome, 2)][-1] == 2
         await recorder.when(lambda: len(recorder.records["a"]) >= detail.num_records)
-        seqs = [record.seq for record in recorder.records["a"]]
-        assert sorted(set(seqs)) == list(range(detail.num_records))
+        assert [record.seq for record in recorder.records["a"]] == list(range(detail.num_records))
     assert replay.main([str(journal_path(node))]) == ExitCode.OK
 
 
