@@ -181,3 +181,14 @@ async def test_replay_names_the_batch_that_differs(tmp_path: Path, capsys: pytes
     assert "segment 1, batch 2 (JobSubmitted)" in capsys.readouterr().out
     assert replay.main([str(tmp_path / "absent")]) == ExitCode.BAD_CONFIG
     assert replay.main([]) == ExitCode.USAGE
+
+
+def test_the_driver_has_no_use_for_torch() -> None:
+    program = (
+        "import sys; import daemons.driver.main; from daemons.driver.jobs import to_spec; "
+        "from tests.driver.world import job_config, PROMPTS; from digend.job_check import validate_job; "
+        "validate_job(job_config(), PROMPTS); to_spec(job_config(), PROMPTS, None, 'x'); "
+        "print([name for name in ('torch', 'diffusers', 'transformers', 'numpy') if name in sys.modules])"
+    )
+    done = subprocess.run([sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True, check=True)
+    assert done.stdout == "[]\n"
