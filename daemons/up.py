@@ -13,11 +13,12 @@ import os
 import signal
 import sys
 from collections.abc import Callable
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from logging import LogRecord, makeLogRecord
 from logging.handlers import RotatingFileHandler
 from pathlib import Path
 
+from daemons.backoff import Backoff
 from daemons.children import WORKER_ROLES, Child, Program, programs
 from daemons.ready import wait_until_ready
 from digend.config.errors import ConfigError, Problem
@@ -108,7 +109,8 @@ class LogFiles:
         def write(line: str) -> None:
             record: LogRecord = makeLogRecord({"msg": line})
             handler.emit(record)
-            print(prefix + line, file=sys.stderr, flush=True)
+            with suppress(OSError):  # nobody reads any more; the file has it
+                print(prefix + line, file=sys.stderr, flush=True)
 
         return write
 
@@ -129,8 +131,18 @@ def run(node: NodeConfig, node_file: str, *, ready_file: str | None, pid_file: s
                 Path(path).unlink(missing_ok=True)
 
 
-async def supervise(node: NodeConfig, node_file: str, *, ready_file: str | None = None) -> int:
-    """Runs all programs of a node file. `node` has its paths resolved. Raises ConfigError where another `up` runs."""
+async def supervise(
+    node: NodeConfig,
+    node_file: str,
+    *,
+    ready_file: str | None = None,
+    command: Callable[[Program, str, int], list[str]] = Program.command,
+    backoff: Callable[[], Backoff] = Backoff,
+) -> int:
+    """Runs all programs of a node file. `node` has its paths absolute. Raises ConfigError where another `up` runs.
+
+    `command(program, node_file, lifeline)` is how a program is started.
+    """
     chosen = programs(node)
     if not chosen:
         raise _refused(node_file, "names no process: add [driver], [generator], [trainer], [reward] or recorder = true")
@@ -143,9 +155,10 @@ async def supervise(node: NodeConfig, node_file: str, *, ready_file: str | None 
         children = {
             program: Child(
                 program.name,
-                program.command(node_file, lifeline),
+                command(program, node_file, lifeline),
                 lifeline=lifeline,
                 write_line=logs.writer(program.name),
+                backoff=backoff(),
             )
             for program in chosen
         }
