@@ -12,7 +12,7 @@ from tensorboard.compat.proto.event_pb2 import Event
 from tensorboard.compat.proto.summary_pb2 import Summary
 from tensorboard.summary.writer.record_writer import RecordWriter
 
-from digend.telemetry.figures import figures, steps_done
+from digend.telemetry.figures import figures
 from digend.wire.records import EvaluationRecord, Record, StepRecord
 
 FILE_NAME = "events.out.tfevents.0000000000.digend"
@@ -31,7 +31,7 @@ def scalars(record: Record) -> bytes:
     values = [
         Summary.Value(tag=name, simple_value=value) for name, value in figures(body).items() if math.isfinite(value)
     ]
-    return _framed(Event(wall_time=record.at_ns / 1e9, step=steps_done(body), summary=Summary(value=values)))
+    return _framed(Event(wall_time=record.at_ns / 1e9, step=body.global_step, summary=Summary(value=values)))
 
 
 def _framed(event: Event) -> bytes:

@@ -7,7 +7,7 @@ Owns the form of a line. Invariant: a pure function of one record. Figures that 
 import json
 import math
 
-from digend.telemetry.figures import figures, steps_done
+from digend.telemetry.figures import figures
 from digend.wire.records import EvaluationRecord, Record, StepRecord
 
 
@@ -20,7 +20,6 @@ def metrics_line(record: Record) -> str:
         "seq": record.seq,
         "at_ns": record.at_ns,
         "kind": body.kind,
-        "steps_done": steps_done(body),
         "global_step": body.global_step,
         "policy_version": body.version,
         "incarnation": body.incarnation,

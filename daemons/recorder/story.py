@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from digend.config.job import JobConfig
-from digend.telemetry.figures import figures, steps_done
+from digend.telemetry.figures import figures
 from digend.telemetry.stages import StageTable
 from digend.telemetry.summary import Summary
 from digend.telemetry.timeline import Timeline
@@ -48,11 +48,11 @@ class Curves:
     def add(self, record: Record) -> None:
         body = record.body
         if isinstance(body, StepRecord):
-            for made_again in [step for step in self.steps if step >= steps_done(body)]:
-                del self.steps[made_again]
-            self.steps[steps_done(body)] = figures(body)
+            while self.steps and next(reversed(self.steps)) >= body.global_step:
+                self.steps.popitem()
+            self.steps[body.global_step] = figures(body)
         elif isinstance(body, EvaluationRecord):
-            self.evaluations[steps_done(body)] = figures(body)
+            self.evaluations[body.global_step] = figures(body)
 
     def step_series(self, name: str) -> list[tuple[float, float]]:
         return [(float(at), values[name]) for at, values in sorted(self.steps.items()) if name in values]

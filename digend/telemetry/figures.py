@@ -20,11 +20,6 @@ def figures(body: RecordBody) -> dict[str, float]:
     return {}
 
 
-def steps_done(body: StepRecord | EvaluationRecord) -> int:
-    """Where the figures belong on the x axis: how many global steps are closed (0 before the first)."""
-    return body.global_step
-
-
 def _step_figures(step: StepRecord) -> dict[str, float]:
     components = {f"component/{name}": value for name, value in sorted(step.components.items())}
     return {

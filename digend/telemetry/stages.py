@@ -27,6 +27,17 @@ _WHOLE_TASKS = {
     "checkpoint": "checkpoint",
 }
 
+_OWN_STAGES = {
+    "encode": "encode",
+    "generate": "generate",
+    "assist": "assist_generate",
+    "score": "score",
+    "update": "update",
+    "reset": "update",
+    "commit": "optimizer",
+}
+"""What a worker was at while its receipt names no stage: the task itself."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StageTable:
@@ -58,7 +69,7 @@ def _receipt_stages(record: TaskRecord, busy: int) -> Iterator[tuple[str, int]]:
         counted = min(duration, left)
         left -= counted
         yield prefix + stage, counted
-    yield OTHER, left
+    yield _OWN_STAGES.get(record.task, OTHER), left
 
 
 def idle_stage(record: IdleRecord) -> str:
@@ -84,9 +95,7 @@ class StageLedger:
         elif isinstance(body, WorkerState):
             self._add_presence(record.at_ns, body)
         elif isinstance(body, IdleRecord):
-            self._count(
-                body.worker, body.start_ns, body.end_ns, ((idle_stage(body), body.end_ns - body.start_ns),)
-            )
+            self._count(body.worker, body.start_ns, body.end_ns, ((idle_stage(body), body.end_ns - body.start_ns),))
         elif isinstance(body, TaskRecord):
             self._count(body.worker, body.start_ns, body.end_ns, task_stages(body))
 
@@ -103,9 +112,7 @@ class StageLedger:
             wrong += abs(left + row.get(OTHER, 0))
             row[OTHER] = row.get(OTHER, 0) + max(left, 0)
         total = wall * len(rows)
-        bubbles = sum(
-            duration for row in rows.values() for name, duration in row.items() if name.startswith("bubble")
-        )
+        bubbles = sum(duration for row in rows.values() for name, duration in row.items() if name.startswith("bubble"))
         return StageTable(
             seconds={worker: _in_seconds(row) for worker, row in rows.items()},
             wall_s=wall / 1e9,

@@ -327,11 +327,10 @@ def prompts(num: int) -> list[str]:
 class PictureBook:
     """Pictures of the run: shapes that get cleaner with the global step. `lost` names instances that died."""
 
-    def __init__(self, *, lost: Sequence[str] = (), num_frames: int = 0, size: int = 16) -> None:
+    def __init__(self, *, lost: Sequence[str] = (), num_frames: int = 0) -> None:
         self.lost = set(lost)
         self.num_pulls = 0
         self._num_frames = num_frames
-        self._size = size
 
     def pull(self, ref: BlobRef, names: Sequence[str], timeout_s: float) -> Mapping[str, Film]:
         self.num_pulls += 1
@@ -346,7 +345,7 @@ class PictureBook:
 
     def _picture(self, step: int, index: int, sample: int, frame: int) -> Film:
         rng = np.random.default_rng([index, sample])
-        size = self._size
+        size = 16
         colour = list(COLOURS.values())[(index // len(SHAPES)) % len(COLOURS)]
         ys, xs = np.mgrid[0:size, 0:size] / size
         x, y = 0.3 + 0.1 * rng.random() + 0.02 * frame, 0.35 + 0.3 * rng.random()

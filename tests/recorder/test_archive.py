@@ -64,7 +64,7 @@ def test_a_run_folder_has_everything(reference: Path) -> None:
 
 def test_metrics_have_a_line_a_step_and_an_evaluation(reference: Path) -> None:
     lines = [json.loads(line) for line in (reference / "metrics.jsonl").read_text().splitlines()]
-    assert [(line["kind"], line["steps_done"]) for line in lines] == [
+    assert [(line["kind"], line["global_step"]) for line in lines] == [
         ("evaluation", 0),
         ("step", 1),
         ("step", 2),

@@ -8,7 +8,7 @@ from daemons.recorder.eventlog import EventLog, next_wanted, read_events
 from digend.wire.records import Record
 from tests.recorder.plausible import plausible_run
 
-RECORDS = plausible_run(num_steps=1, num_prompts=1)[:9]
+RECORDS = plausible_run(num_steps=1, num_prompts=1)[:5]
 
 
 @pytest.fixture

@@ -122,8 +122,7 @@ def test_large_pictures_are_fewer_and_smaller(tmp_path: Path) -> None:
         )
         for index in range(40)
     )
-    book = PictureBook(size=600)
-    Pictures(folder=tmp_path, puller=book, clock=Clock()).take(_replaced(BEFORE, groups=groups))
+    Pictures(folder=tmp_path, puller=Plain(), clock=Clock()).take(_replaced(BEFORE, groups=groups))
     sheet = mapped(tmp_path / "step-000000.png")
     assert (sheet.cell, sheet.native) == ((256, 256), (600, 600))
     assert len(sheet.rows) == 23
@@ -172,6 +171,13 @@ class Odd:
     def pull(self, ref: BlobRef, names: Sequence[str], timeout_s: float) -> Mapping[str, Film]:
         odd = [np.zeros((3, 4, 4), dtype=np.float32), np.zeros((4, 4), dtype=np.uint8), np.zeros((3, 0, 4), np.uint8)]
         return {name: odd[index % 3] for index, name in enumerate(names)}  # type: ignore[misc]
+
+
+class Plain:
+    """Large pictures of one colour."""
+
+    def pull(self, ref: BlobRef, names: Sequence[str], timeout_s: float) -> Mapping[str, Film]:
+        return {name: np.full((3, 600, 600), 90, dtype=np.uint8) for name in names}
 
 
 class Clock:
