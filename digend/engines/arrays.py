@@ -38,5 +38,5 @@ def to_tensor(array: Array) -> Tensor:
     """A CPU tensor with memory of its own, aligned by torch."""
     tensor = torch.empty(array.shape, dtype=torch_dtype(array.dtype))
     if array.num_bytes:
-        tensor.reshape(-1).view(torch.uint8).numpy().data[:] = array.data
+        tensor.reshape(-1).view(torch.uint8).numpy().data[:] = memoryview(array.data).cast("B")
     return tensor

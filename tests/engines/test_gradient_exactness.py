@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from digend.wire.tasks import GroupRequest, UpdateItem
-from tests.engines.world import Bench, bench, job_config, same
+from tests.engines.world import WINDOW, Bench, bench, job_config, same
 
 LARGEST = 1e-10
 Cut = Callable[[Bench], list[list[UpdateItem]]]
@@ -49,8 +49,9 @@ def gradient_of(
     config = job_config(folder, model={"dtype": "float64"}, training=training)
     on = bench("trainer", config, root)
     micro_batches = cut(on)
-    for number in order or range(len(micro_batches)):
-        on.update(micro_batches[number], micro_batch=number)
+    numbers = order or range(len(micro_batches))
+    num_pairs = sum(on.update(micro_batches[number], micro_batch=number).num_pairs for number in numbers)
+    assert num_pairs == len(WINDOW) * sum(len(micro_batches[number]) for number in numbers)
     return {name: grad for name, grad in on.gradient().items() if grad is not None}
 
 
