@@ -30,6 +30,9 @@ from broker.spec import JobSpec
 from broker.state import SECOND, Job, State
 from digend.wire.records import WorkerState
 
+_STAGE_AGAIN_NS = SECOND
+_PULL_TRIES = 20
+
 
 class Core:
     """See the module. `state` may be read by views; only `step` changes it."""
@@ -42,7 +45,7 @@ class Core:
         state = self.state
         late_ns = max(0, now_ns - state.wake_at) if state.wake_at is not None else 0
         state.now = max(state.now, now_ns)
-        state.out = []
+        state.out, state.told, state.unsure = [], {}, state.told
         for event in events:
             _APPLY[type(event)](state, event)
         sessions.expire(state, late_ns)
@@ -128,6 +131,7 @@ def _staged(state: State, event: WeightsStaged) -> None:
             f"{worker.name} bound {event.num_bound} of {weights.num_tensors} tensors of version {event.version}",
         )
         return
+    job.failures.pop(f"stage on {worker.name}", None)
     worker.staged[key] = None
 
 
@@ -136,13 +140,19 @@ def _not_staged(state: State, event: WeightsNotStaged) -> None:
     if worker is None or job is None or not job.open:
         return
     worker.staging.pop((job.id, (event.incarnation, event.version)), None)
+    weights = job.published.get(event.version)
+    if weights is None or weights.incarnation != event.incarnation:
+        return
     job.count("stage_failures")
     if event.error.reason == "weights":
         finish(state, job, "failed", f"{worker.name}, version {event.version}: {event.error.message}")
         return
     key = f"stage on {worker.name}"
     job.failures[key] = job.failures.get(key, 0) + 1
-    if job.failures[key] > job.spec.task_retries:
+    worker.stage_from_ns = state.now + _STAGE_AGAIN_NS
+    # A blob that cannot be pulled is its owner's fault, and the owner may be about to be lost.
+    tries = _PULL_TRIES if event.error.reason == "blob_lost" else job.spec.task_retries
+    if job.failures[key] > tries:
         lose_worker(state, worker, f"could not stage version {event.version}: {event.error.message}")
 
 

@@ -49,7 +49,7 @@ def stage_weights(state: State, job: Job) -> None:
     for worker in state.workers.values():
         if worker.role != "generator" or not in_pool(job, worker):
             continue
-        if worker.session is None or not prepared(job, worker):
+        if worker.session is None or not prepared(job, worker) or worker.stage_from_ns > state.now:
             continue
         for weights in job.published.values():
             key = (job.id, (weights.incarnation, weights.version))
@@ -92,13 +92,17 @@ def offer_generation(state: State, job: Job, worker: Worker) -> bool:
 
 def offer_evaluation(state: State, job: Job, worker: Worker) -> bool:
     evaluation = job.evaluation
-    if evaluation is None or not evaluation.unclaimed or not holds(job, worker, evaluation.stamp):
+    if evaluation is None or not evaluation.unclaimed:
+        return False
+    # A restarted trainer has the same weights under a new incarnation.
+    stamp = evaluation.stamp if holds(job, worker, evaluation.stamp) else job.stamp
+    if not holds(job, worker, stamp):
         return False
     batch = next((batch for batch in evaluation.unclaimed if encoded(job, batch)), None)
     if batch is None:
         return False
     evaluation.unclaimed.remove(batch)
-    fragment = _claim_whole(batch, evaluation.stamp, worker)
+    fragment = _claim_whole(batch, stamp, worker)
     return _send(state, job, worker, batch, fragment, "evaluate")
 
 
@@ -115,7 +119,6 @@ def offer_assistance(state: State, job: Job, trainer: Worker) -> bool:
     if batch is None or not holds(job, trainer, job.rollout_stamp):
         return False
     job.unclaimed.remove(batch)
-    batch.assisted = not job.colocated
     job.assisted += 1
     fragment = _claim_whole(batch, job.rollout_stamp, trainer)
     return _send(state, job, trainer, batch, fragment, "generate" if job.colocated else "assist")
@@ -162,9 +165,12 @@ def _offer_dealt(state: State, job: Job, worker: Worker) -> bool:
     for batch, fragment in mine + orphans:
         if batch.stamp is not None and holds(job, worker, batch.stamp) and encoded(job, batch):
             job.waiting.remove((batch, fragment))
-            label = "evaluate" if batch.purpose == "evaluate" else "generate"
-            return _send(state, job, worker, batch, fragment, label)
+            return _send(state, job, worker, batch, fragment, _label(batch))
     return False
+
+
+def _label(batch: MicroBatch) -> str:
+    return "evaluate" if batch.purpose == "evaluate" else "generate"
 
 
 def _steal(state: State, job: Job, worker: Worker) -> bool:
@@ -174,12 +180,13 @@ def _steal(state: State, job: Job, worker: Worker) -> bool:
     for batch, fragment in reversed(job.waiting):
         if batch.stamp is not None and holds(job, worker, batch.stamp) and encoded(job, batch):
             job.waiting.remove((batch, fragment))
-            return _send(state, job, worker, batch, fragment, "generate")
+            return _send(state, job, worker, batch, fragment, _label(batch))
     return False
 
 
 def _send(state: State, job: Job, worker: Worker, batch: MicroBatch, fragment: Fragment, label: str) -> bool:
     fragment.worker = worker.name
+    batch.assisted = label == "assist"
     fragment.conditions = {
         batch.groups[at].prompt.uid: job.conditions[batch.groups[at].prompt.uid].digest for at, _ in fragment.share
     }

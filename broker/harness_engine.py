@@ -186,7 +186,7 @@ class Engine:
 
     def _keep(self, kind: str, job: str, digest: str, draws: Mapping[str, Draw] | None = None) -> BlobRef:
         blob = Blob(kind=kind, job=job, digest=digest, draws=draws or {})
-        return self.world.keep(self.instance, self.slot.name, blob)
+        return self.world.keep(self.instance, f"inproc://{self.instance}", blob)
 
     def _prepare(self, task: PrepareTask) -> ResultBody:
         weights = None

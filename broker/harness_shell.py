@@ -29,6 +29,8 @@ from digend.wire.tasks import Receipt, ResultBody, TaskBody, TaskError
 RESEND_NS = 5_000_000_000
 HELLO_NS = 500_000_000
 """How long after a lost session a worker says HELLO."""
+PULL_AGAIN_NS = (500_000_000, 1_000_000_000, 2_000_000_000, 4_000_000_000)
+"""How long to wait for an owner of weights that does not answer, before each further try."""
 
 
 class Host(Protocol):
@@ -311,14 +313,15 @@ class Shell:
 
     # ----------------------------------------------------------------------------------------- staging
 
-    def _stage(self, weights: WeightsRef) -> None:
+    def _stage(self, weights: WeightsRef, tries: int = 0) -> None:
         """A version was pulled. A process that stands still does it when it goes on."""
         if not self.alive or weights.job not in self.engine.loaded:
             return
-        if self.frozen:
-            self.host.at(self.host.now_ns + self.host.stage_ns() + HELLO_NS, lambda: self._stage(weights))
-            return
         blob = self.engine.world.find(weights.blob)
+        if self.frozen or (blob is None and tries < len(PULL_AGAIN_NS)):
+            later_ns = self.host.now_ns + PULL_AGAIN_NS[min(tries, len(PULL_AGAIN_NS) - 1)]
+            self.host.at(later_ns, lambda: self._stage(weights, tries if self.frozen else tries + 1))
+            return
         if blob is None:
             self._say_not_staged(weights, TaskError(reason="blob_lost", message="its owner is gone", retry=True))
             return

@@ -69,6 +69,11 @@ def revoke(state: State, lease: Lease, reason: str) -> None:
     worker = state.workers.get(lease.worker)
     if worker is not None and worker.session is not None and worker.hello.instance == lease.instance:
         state.out.append(RevokeLease(session=worker.session, lease=lease.id, reason=reason))
+    forfeit(state, lease, reason)
+
+
+def forfeit(state: State, lease: Lease, reason: str) -> None:
+    """The lease came to nothing; its time is accounted for as such."""
     job = state.jobs[lease.job]
     count_worker_time(job, state.now - lease.start_ns, bubble=False)
     state.record(

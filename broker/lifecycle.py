@@ -4,12 +4,13 @@ Owns the phases of a job and what is freed when they end. Paper Algorithm 1 is t
 """
 
 from broker import requests
-from broker.commands import End, Free, RetireVersions
+from broker.blobs import free, free_fragments, refs_of
+from broker.commands import End, RetireVersions
 from broker.dispatch import involved, step_complete
 from broker.leasing import end_idle, revoke
 from broker.microbatch import MicroBatch
 from broker.plan import plan_evaluation, plan_rollout
-from broker.scoring import means, resolve
+from broker.scoring import means, resolve, usable
 from broker.state import Evaluation, Job, Kept, State
 from digend.wire.records import (
     CheckpointRecord,
@@ -130,14 +131,14 @@ def _open_rollout(state: State, job: Job) -> None:
 
 def close_step(state: State, job: Job, result: CommitResult | None) -> None:
     """A global step is over: with a new version, or without one and a reason."""
-    batches = job.step_batches()
+    batches, z0 = job.step_batches(), requests.planned(job)
     skipped = "no sample survived scoring" if result is None else result.skipped
     job.num_skipped = job.num_skipped + 1 if skipped else 0
     made_version = result is not None and result.weights is not None
     if made_version:
         job.version += 1
     job.global_step += 1
-    _record_step(state, job, batches, result, skipped)
+    _record_step(state, job, batches, result, z0, skipped)
     free_batches(state, job, batches)
     job.rollout = [batch for batch in job.rollout if batch.global_step >= job.global_step]
     job.assisted, job.trainer_waits = 0, False
@@ -150,7 +151,7 @@ def close_step(state: State, job: Job, result: CommitResult | None) -> None:
 
 
 def _record_step(
-    state: State, job: Job, batches: list[MicroBatch], result: CommitResult | None, skipped: str | None
+    state: State, job: Job, batches: list[MicroBatch], result: CommitResult | None, z0: int, skipped: str | None
 ) -> None:
     components, rewards = means(batches)
     outcomes = [batch.outcome for batch in batches if batch.outcome]
@@ -175,7 +176,7 @@ def _record_step(
             num_groups=sum(len(batch.groups) for batch in batches),
             num_dropped_groups=sum(len(outcome.dropped) for outcome in outcomes),
             num_zero_std_groups=sum(outcome.num_zero_std for outcome in outcomes),
-            z0=sum(group.num_pairs for batch in batches for group in batch.groups),
+            z0=z0,
             z=sum(outcome.num_pairs for outcome in outcomes),
             loss=sum(update.loss_sum for update in updates) / pairs,
             clip_fraction=sum(update.clipped for update in updates) / pairs,
@@ -206,7 +207,7 @@ def _close_evaluation(state: State, job: Job) -> None:
         score.reward
         for batch in evaluation.micro_batches
         for score in batch.scores().values()
-        if score.reward is not None
+        if usable(score) and score.reward is not None
     ]
     groups: dict[str, list[float]] = {}
     for batch in evaluation.micro_batches:
@@ -240,32 +241,23 @@ def _drawn(batch: MicroBatch) -> EvalGroup:
     fragment, group = batch.fragments[0], batch.groups[0]
     if fragment.result is None:
         raise AssertionError("a scored fragment was generated")
+    scores = [fragment.scores[key] for key in fragment.keys]
     return EvalGroup(
         prompt=group.prompt.uid,
         text=group.prompt.text,
         blob=fragment.result.samples,
-        rewards=tuple(fragment.scores[key].reward for key in fragment.keys),
+        rewards=tuple(score.reward if usable(score) else None for score in scores),
     )
 
 
 def free_batches(state: State, job: Job, batches: list[MicroBatch], keep_for: int | None = None) -> None:
     """Free the blobs of micro-batches; those of an evaluation once the recorder has written record `keep_for`."""
-    live = state.live_instances()
-    by_owner: dict[str, list[str]] = {}
-    for batch in batches:
-        for fragment in batch.fragments:
-            result = fragment.result
-            if result is None or fragment.owner not in live:
-                continue
-            refs = [result.samples, result.trajectory] if result.trajectory else [result.samples]
-            by_owner.setdefault(fragment.owner, []).extend(ref.id for ref in refs)
-            fragment.owner = None
-    for instance, blobs in by_owner.items():
-        worker = live[instance]
-        if keep_for is not None:
-            state.kept.append(Kept(job.id, keep_for, worker.name, instance, tuple(blobs)))
-        elif worker.session is not None:
-            state.out.append(Free(session=worker.session, blobs=tuple(blobs)))
+    fragments = [fragment for batch in batches for fragment in batch.fragments]
+    if keep_for is None:
+        free_fragments(state, fragments)
+        return
+    refs = tuple(ref for fragment in fragments for ref in refs_of(fragment.result))
+    state.kept.append(Kept(job.id, keep_for, refs))
 
 
 def retire(state: State, job: Job) -> None:
@@ -276,10 +268,7 @@ def retire(state: State, job: Job) -> None:
         stamps.append(job.rollout_stamp)
     oldest = min(stamp[1] for stamp in stamps)
     for version in [version for version in job.published if version < oldest]:
-        weights = job.published.pop(version)
-        owner = state.live_instances().get(weights.blob.instance)
-        if owner is not None and owner.session is not None:
-            state.out.append(Free(session=owner.session, blobs=(weights.blob.id,)))
+        free(state, [job.published.pop(version).blob])
     for worker in state.workers.values():
         mark = (job.id, (job.incarnation, oldest))
         if worker.role != "generator" or worker.session is None or worker.retired == mark:
@@ -309,17 +298,8 @@ def checkpointed(state: State, job: Job, result: CheckpointResult) -> None:
 
 def finish(state: State, job: Job, name: str, reason: str = "") -> None:
     """The end, good or bad: leases revoked, workers told to unload, time accounts closed."""
-    for lease in [lease for lease in state.leases.values() if lease.job == job.id]:
-        revoke(state, lease, f"the job is {name}")
-    free_batches(state, job, job.rollout + (job.evaluation.micro_batches if job.evaluation else []))
-    _free_shared(state, job)
-    for worker in state.workers.values():
-        if involved(job, worker):
-            end_idle(state, job, worker)
-        if worker.prepared.pop(job.id, None) is not None and worker.session is not None:
-            state.out.append(End(session=worker.session, job=job.id))
-        worker.staged = {key: None for key in worker.staged if key[0] != job.id}
-        worker.staging = {key: None for key in worker.staging if key[0] != job.id}
+    if job.started_ns is not None:
+        _withdraw(state, job, name)
     job.finished_ns = state.now
     job.rollout, job.unclaimed, job.waiting, job.evaluation = [], [], [], None
     job.sq.clear()
@@ -332,14 +312,19 @@ def finish(state: State, job: Job, name: str, reason: str = "") -> None:
     set_state(state, job, name, reason)
 
 
-def _free_shared(state: State, job: Job) -> None:
-    """Embeddings and published weights; pictures of evaluations stay until the recorder has drawn them."""
-    live = state.live_instances()
-    by_owner: dict[str, list[str]] = {}
-    for ref in [*job.conditions.values(), *(weights.blob for weights in job.published.values())]:
-        if ref.instance in live:
-            by_owner.setdefault(ref.instance, []).append(ref.id)
-    for instance, blobs in by_owner.items():
-        session = live[instance].session
-        if session is not None:
-            state.out.append(Free(session=session, blobs=tuple(blobs)))
+def _withdraw(state: State, job: Job, name: str) -> None:
+    """Take the job from the workers. Pictures of evaluations stay until the recorder has drawn them."""
+    loading = {}
+    for lease in [lease for lease in state.leases.values() if lease.job == job.id]:
+        loading[lease.worker] = lease.label == "prepare"
+        revoke(state, lease, f"the job is {name}")
+    free_batches(state, job, job.rollout + (job.evaluation.micro_batches if job.evaluation else []))
+    free(state, [*job.conditions.values(), *(weights.blob for weights in job.published.values())])
+    for worker in state.workers.values():
+        if involved(job, worker):
+            end_idle(state, job, worker)
+        has_it = worker.prepared.pop(job.id, None) is not None or loading.get(worker.name, False)
+        if has_it and worker.session is not None:
+            state.out.append(End(session=worker.session, job=job.id))
+        worker.staged = {key: None for key in worker.staged if key[0] != job.id}
+        worker.staging = {key: None for key in worker.staging if key[0] != job.id}

@@ -3,9 +3,12 @@
 Invariant: whatever happens here, a (job, incarnation, global step, micro-batch, sample) is trained on at most once.
 """
 
+from collections.abc import Iterable
+
+from broker.blobs import free, free_fragments
 from broker.commands import Evict
 from broker.generation import holds, in_pool
-from broker.leasing import end_idle, revoke
+from broker.leasing import end_idle, forfeit, revoke
 from broker.lifecycle import finish, free_batches, set_state
 from broker.microbatch import Fragment, MicroBatch, Phase
 from broker.state import Job, Lease, State, Worker
@@ -27,7 +30,6 @@ def lose_worker(state: State, worker: Worker, reason: str) -> None:
     if lease is not None:
         lose_lease(state, lease, reason)
     state.workers.pop(worker.name, None)
-    state.kept = [kept for kept in state.kept if kept.instance != worker.hello.instance]
     if job is None or not job.open:
         return
     _lose_blobs(state, job, worker.hello.instance)
@@ -36,13 +38,15 @@ def lose_worker(state: State, worker: Worker, reason: str) -> None:
             fragment.worker = None
     if worker.role == "trainer" and job.started_ns is not None:
         restart(state, job, f"trainer {worker.name} was lost: {reason}")
+    discard_unreachable(state, job)
+
+
+def lose_lease(state: State, lease: Lease, reason: str, told: bool = False) -> None:
+    """Whatever was leased is to be done again, by anyone. `told`: by the worker itself."""
+    if told:
+        forfeit(state, lease, reason)
     else:
-        discard_unreachable(state, job)
-
-
-def lose_lease(state: State, lease: Lease, reason: str) -> None:
-    """Whatever was leased is to be done again, by anyone."""
-    revoke(state, lease, reason)
+        revoke(state, lease, reason)
     job = state.jobs[lease.job]
     if not job.open:
         return
@@ -62,13 +66,14 @@ def lose_lease(state: State, lease: Lease, reason: str) -> None:
     elif fragment is not None and lease.label in ("score", "evaluate_score"):
         requeue_score(state, job, batch, fragment)
     elif fragment is not None:
-        requeue_fragment(job, batch, fragment)
+        requeue_fragment(state, job, batch, fragment)
     elif lease.label == "update":
         requeue_update(state, job, batch)
 
 
-def requeue_fragment(job: Job, batch: MicroBatch, fragment: Fragment) -> None:
+def requeue_fragment(state: State, job: Job, batch: MicroBatch, fragment: Fragment) -> None:
     """Generate again under the same stamp, wherever that version is held."""
+    free_fragments(state, [fragment])
     fragment.forget()
     batch.phase, batch.outcome = Phase.CLAIMED, None
     if (batch, fragment) not in job.waiting:
@@ -86,10 +91,10 @@ def requeue_update(state: State, job: Job, batch: MicroBatch) -> None:
     if batch.outcome is not None and not batch.outcome.selected:
         return
     live = state.live_instances()
-    gone = [fragment for fragment in batch.fragments if fragment.owner not in live]
+    gone = [fragment for fragment in batch.fragments if fragment.owner not in live or embedded_otherwise(job, fragment)]
     if gone:
         for fragment in gone:
-            requeue_fragment(job, batch, fragment)
+            requeue_fragment(state, job, batch, fragment)
         return
     batch.phase = Phase.READY
     place = batch.index if job.spec.deterministic else None
@@ -98,7 +103,7 @@ def requeue_update(state: State, job: Job, batch: MicroBatch) -> None:
 
 def _lose_blobs(state: State, job: Job, instance: str) -> None:
     """Everything not yet trained on that needs a blob of this process is generated again."""
-    job.conditions = {uid: ref for uid, ref in job.conditions.items() if ref.instance != instance}
+    forget_conditions(state, job, [uid for uid, ref in job.conditions.items() if ref.instance == instance])
     batches = job.rollout + (job.evaluation.micro_batches if job.evaluation else [])
     for batch in batches:
         lost = [fragment for fragment in batch.fragments if fragment.owner == instance]
@@ -107,13 +112,39 @@ def _lose_blobs(state: State, job: Job, instance: str) -> None:
             continue
         if all(not fragment.unscored for fragment in lost) and batch.purpose == "evaluate":
             continue  # its scores count; only its pictures are gone
-        job.uq.remove(batch)
         for fragment in lost:
-            scoring = state.leases.get(fragment.score_lease or "")
-            if scoring is not None:
-                revoke(state, scoring, "its samples were lost")
-            _unqueue_score(job, batch, fragment)
-            requeue_fragment(job, batch, fragment)
+            take_back(state, job, batch, fragment, "its samples were lost")
+
+
+def take_back(state: State, job: Job, batch: MicroBatch, fragment: Fragment, why: str) -> None:
+    """A fragment that was generated has to be generated again, wherever its micro-batch stands."""
+    job.uq.remove(batch)
+    scoring = state.leases.get(fragment.score_lease or "")
+    if scoring is not None:
+        revoke(state, scoring, why)
+    _unqueue_score(job, batch, fragment)
+    requeue_fragment(state, job, batch, fragment)
+
+
+def forget_conditions(state: State, job: Job, uids: Iterable[str]) -> None:
+    """These embeddings are encoded again where they are still wanted."""
+    free(state, [job.conditions.pop(uid) for uid in uids])
+
+
+def embedded_otherwise(job: Job, fragment: Fragment) -> bool:
+    """Rolled out with an embedding that is not the one the trainer would use: another encoder's, after a loss."""
+    return any(
+        uid in job.conditions and job.conditions[uid].digest != digest for uid, digest in fragment.conditions.items()
+    )
+
+
+def take_back_embedded_otherwise(state: State, job: Job) -> None:
+    """Embeddings have changed under samples that wait to be trained on: those are generated again."""
+    for batch in job.rollout:
+        if batch.phase in (Phase.CLAIMED, Phase.READY):
+            for fragment in batch.fragments:
+                if fragment.result is not None and embedded_otherwise(job, fragment):
+                    take_back(state, job, batch, fragment, "its prompts were encoded anew")
 
 
 def _unqueue_score(job: Job, batch: MicroBatch, fragment: Fragment) -> None:
@@ -127,12 +158,7 @@ def discard_unreachable(state: State, job: Job) -> None:
     for batch in {id(batch): batch for batch, _ in job.waiting}.values():
         if batch.stamp is None or batch.stamp == job.stamp:
             continue
-        holders = [
-            worker
-            for worker in state.workers.values()
-            if (in_pool(job, worker) or worker.role == "trainer") and holds(job, worker, batch.stamp)
-        ]
-        if not holders and batch.purpose == "train":
+        if not any(in_pool(job, worker) and holds(job, worker, batch.stamp) for worker in state.workers.values()):
             discard(state, job, batch, f"no worker holds version {batch.stamp[1]}")
 
 
@@ -148,9 +174,10 @@ def discard(state: State, job: Job, batch: MicroBatch, why: str) -> None:
     job.uq.remove(batch)
     free_batches(state, job, [batch])
     batch.forget()
-    if batch not in job.unclaimed:
-        job.unclaimed.append(batch)
-        job.unclaimed.sort(key=lambda other: other.index)
+    unclaimed = job.evaluation.unclaimed if job.evaluation and batch.purpose == "evaluate" else job.unclaimed
+    if batch not in unclaimed:
+        unclaimed.append(batch)
+        unclaimed.sort(key=lambda other: other.index)
     job.count("discarded_micro_batches")
     message = f"micro-batch {batch.index} discarded: {why}"
     state.record(job, Notice(level="info", message=message, details={"count": "discarded_micro_batches"}))
@@ -159,6 +186,9 @@ def discard(state: State, job: Job, batch: MicroBatch, why: str) -> None:
 def reset_step(state: State, job: Job, why: str) -> None:
     """The trainer's gradients are not what the journal says: drop them and train the step's micro-batches again."""
     for batch in job.step_batches():
+        running = state.leases.get(batch.update_lease or "")
+        if running is not None:
+            revoke(state, running, "the gradients are reset")
         if batch.phase in (Phase.APPLIED, Phase.UPDATING):
             requeue_update(state, job, batch)
     job.reset_wanted = True
@@ -182,6 +212,7 @@ def restart(state: State, job: Job, why: str) -> None:
         job.rollout, job.unclaimed, job.waiting = [], [], []
         job.global_step, job.version = step, version
     job.evaluated.update({(job.incarnation, done): None for _, done in list(job.evaluated) if done <= step})
+    free(state, [weights.blob for weights in job.published.values()])
     job.published.clear()
     job.reset_wanted = job.checkpoint_due = False
     if job.global_step == job.spec.num_global_steps and job.checkpoint is None:

@@ -3,33 +3,41 @@ and its blobs are freed."""
 
 from collections.abc import Callable
 
-from broker.commands import Free
-from broker.leasing import acknowledge, record_task, release
+from broker.blobs import free, refs_of
+from broker.leasing import acknowledge, forfeit, record_task, release
 from broker.lifecycle import checkpointed, close_step, finish
 from broker.losses import (
+    embedded_otherwise,
+    forget_conditions,
     lose_lease,
     requeue_fragment,
     requeue_score,
     requeue_update,
     reset_step,
+    take_back,
+    take_back_embedded_otherwise,
 )
 from broker.microbatch import MicroBatch, Phase, SampleKey
 from broker.scoring import usable
 from broker.state import Job, Lease, State, Worker
 from digend.wire.records import Notice, TaskFailure
+from digend.wire.refs import BlobRef
 from digend.wire.tasks import (
     CheckpointResult,
     CommitResult,
     EncodeResult,
     GenerateResult,
+    GenerateTask,
     PrepareResult,
     Receipt,
     ResetResult,
     ResultBody,
     SampleScore,
     ScoreResult,
+    TaskBody,
     TaskError,
     UpdateResult,
+    UpdateTask,
 )
 
 # The job cannot go on: another try gives the same.
@@ -40,7 +48,12 @@ def finished(state: State, worker: Worker, lease_id: str, result: ResultBody, re
     acknowledge(state, worker, lease_id)
     lease = state.leases.get(lease_id)
     if lease is None or lease.instance != worker.hello.instance:
-        _free_unwanted(state, worker, result)
+        _free_unwanted(state, result)
+        return
+    complaint = _complaint(lease, result)
+    if complaint:
+        free(state, refs_of(result))
+        _failed(state, worker, lease, TaskError(reason="internal", message=complaint, retry=True))
         return
     job = state.jobs[lease.job]
     release(state, lease)
@@ -52,22 +65,30 @@ def finished(state: State, worker: Worker, lease_id: str, result: ResultBody, re
         worker.generation.add(receipt.total_ns, num_samples)
 
 
-def _free_unwanted(state: State, worker: Worker, result: ResultBody) -> None:
-    """A late or repeated result: nobody will ask for its blobs."""
-    if isinstance(result, GenerateResult) and worker.session is not None:
-        refs = [result.samples, result.trajectory] if result.trajectory else [result.samples]
-        wanted = {
-            ref.id
-            for job in state.jobs.values()
-            for batch in job.rollout + (job.evaluation.micro_batches if job.evaluation else [])
-            for fragment in batch.fragments
-            if fragment.result is not None
-            for ref in (fragment.result.samples, fragment.result.trajectory)
-            if ref is not None and ref.instance == worker.hello.instance
-        }
-        blobs = tuple(ref.id for ref in refs if ref.id not in wanted)
-        if blobs:
-            state.out.append(Free(session=worker.session, blobs=blobs))
+def _free_unwanted(state: State, result: ResultBody) -> None:
+    """A late or repeated result: nobody will ask for its blobs, unless it is the one that counted, told again."""
+    refs = refs_of(result)
+    if not refs:
+        return
+    wanted = [ref for kept in state.kept for ref in kept.refs]
+    for job in state.jobs.values():
+        wanted += [*job.conditions.values(), *(weights.blob for weights in job.published.values())]
+        for batch in job.rollout + (job.evaluation.micro_batches if job.evaluation else []):
+            wanted += [ref for fragment in batch.fragments for ref in refs_of(fragment.result)]
+    known = {(ref.instance, ref.id) for ref in wanted}
+    free(state, [ref for ref in refs if (ref.instance, ref.id) not in known])
+
+
+def _complaint(lease: Lease, result: ResultBody) -> str:
+    """What is wrong with the form of a result. A worker's error, so it is handled as one."""
+    if result.kind != lease.task.kind:
+        return f"a {result.kind} result came for a {lease.task.kind} task"
+    if isinstance(result, GenerateResult) and lease.micro_batch is not None:
+        if lease.micro_batch.purpose == "train" and result.trajectory is None:
+            return "a rollout for training came without its trajectories"
+        if lease.fragment is not None and result.num_samples != lease.fragment.num_samples:
+            return f"{result.num_samples} samples came, {lease.fragment.num_samples} were asked for"
+    return ""
 
 
 def _prepared(state: State, job: Job, lease: Lease, worker: Worker, result: PrepareResult) -> None:
@@ -95,7 +116,9 @@ def _incarnation(lease: Lease) -> int:
 
 def _encoded(state: State, job: Job, lease: Lease, worker: Worker, result: EncodeResult) -> None:
     job.encoding = {uid: held for uid, held in job.encoding.items() if held != lease.id}
-    job.conditions.update(result.conditions)
+    free(state, [ref for uid, ref in result.conditions.items() if uid in job.conditions])
+    job.conditions = {**result.conditions, **job.conditions}
+    take_back_embedded_otherwise(state, job)
 
 
 def _generated(state: State, job: Job, lease: Lease, worker: Worker, result: GenerateResult) -> None:
@@ -108,7 +131,9 @@ def _generated(state: State, job: Job, lease: Lease, worker: Worker, result: Gen
         score = given.get(_name(batch, key))
         if score is not None and usable(score):
             fragment.scores[key] = score
-    if fragment.unscored:
+    if embedded_otherwise(job, fragment) and batch.purpose == "train":
+        take_back(state, job, batch, fragment, "its prompts were encoded anew")
+    elif fragment.unscored:
         requeue_score(state, job, batch, fragment)
 
 
@@ -149,6 +174,7 @@ def _updated(state: State, job: Job, lease: Lease, worker: Worker, result: Updat
 
 
 def _committed(state: State, job: Job, lease: Lease, worker: Worker, result: CommitResult) -> None:
+    job.failures.pop("applied", None)
     if result.weights is not None:
         job.published[result.weights.version] = result.weights
     close_step(state, job, result)
@@ -178,8 +204,11 @@ def broke(state: State, worker: Worker, lease_id: str, error: TaskError, receipt
     """A task failed: again elsewhere, or the samples are masked, or the job is over; never silently."""
     acknowledge(state, worker, lease_id)
     lease = state.leases.get(lease_id)
-    if lease is None or lease.instance != worker.hello.instance:
-        return
+    if lease is not None and lease.instance == worker.hello.instance:
+        _failed(state, worker, lease, error)
+
+
+def _failed(state: State, worker: Worker, lease: Lease, error: TaskError) -> None:
     job = state.jobs[lease.job]
     state.record(
         job,
@@ -198,12 +227,20 @@ def broke(state: State, worker: Worker, lease_id: str, error: TaskError, receipt
     elif error.reason == "blob_lost":
         _lost_blob(state, job, lease, error)
     elif error.reason == "applied":
-        lose_lease(state, lease, error.message)
-        reset_step(state, job, error.message)
+        _reset_or_fail(state, job, lease, error)
     elif lease.label in ("score", "evaluate_score"):
         _mask(state, job, lease, error)
     else:
         _retry(state, job, lease, worker, error)
+
+
+def _reset_or_fail(state: State, job: Job, lease: Lease, error: TaskError) -> None:
+    lose_lease(state, lease, error.message, told=True)
+    job.failures["applied"] = job.failures.get("applied", 0) + 1
+    if job.open and job.failures["applied"] > job.spec.task_retries:
+        finish(state, job, "failed", f"gradients were reset {job.spec.task_retries} times, and again: {error.message}")
+    elif job.open:
+        reset_step(state, job, error.message)
 
 
 def _retry(state: State, job: Job, lease: Lease, worker: Worker, error: TaskError) -> None:
@@ -212,7 +249,7 @@ def _retry(state: State, job: Job, lease: Lease, worker: Worker, error: TaskErro
     if job.failures[key] > job.spec.task_retries or not error.retry:
         finish(state, job, "failed", f"{key} failed {job.failures[key]} times, last: {error.message}")
         return
-    lose_lease(state, lease, error.message)
+    lose_lease(state, lease, error.message, told=True)
 
 
 def _mask(state: State, job: Job, lease: Lease, error: TaskError) -> None:
@@ -220,7 +257,7 @@ def _mask(state: State, job: Job, lease: Lease, error: TaskError) -> None:
     batch, fragment = lease.micro_batch, lease.fragment
     if batch is None or fragment is None:
         raise AssertionError("a score lease names its fragment")
-    release(state, lease)
+    forfeit(state, lease, error.message)
     scores = tuple(_failure(*_name(batch, key), error.message) for key in fragment.unscored)
     _scored(state, job, lease, state.workers[lease.worker], ScoreResult(scores=scores))
 
@@ -228,24 +265,29 @@ def _mask(state: State, job: Job, lease: Lease, error: TaskError) -> None:
 def _lost_blob(state: State, job: Job, lease: Lease, error: TaskError) -> None:
     """Its owner is gone or has forgotten: what needs it is generated (or encoded) again."""
     batch, fragment = lease.micro_batch, lease.fragment
-    release(state, lease)
     if batch is None:
-        lose = job.failures[lease.label] = job.failures.get(lease.label, 0) + 1
-        if lose > job.spec.task_retries:
-            finish(state, job, "failed", f"{lease.label}: {error.message}")
+        _retry(state, job, lease, state.workers[lease.worker], error)
         return
+    forfeit(state, lease, error.message)
     batch.failures += 1
     if batch.failures > job.spec.task_retries + 1:
         finish(state, job, "failed", f"{lease.label} of micro-batch {batch.index}: {error.message}")
         return
     state.record(job, Notice(level="warning", message=f"{lease.label} of micro-batch {batch.index}: {error.message}"))
-    if lease.label in ("generate", "evaluate", "assist") and fragment is not None:
-        for at, _ in fragment.share:
-            job.conditions.pop(batch.groups[at].prompt.uid, None)
-        requeue_fragment(job, batch, fragment)
-    elif fragment is not None:
-        requeue_fragment(job, batch, fragment)
+    _forget_used(state, job, lease.task)
+    if fragment is not None:
+        requeue_fragment(state, job, batch, fragment)
     else:
         for other in batch.fragments:
             other.owner = None
         requeue_update(state, job, batch)
+
+
+def _forget_used(state: State, job: Job, task: TaskBody) -> None:
+    """Embeddings that a task used and that are still those of now: one of them may be what was lost."""
+    used: dict[str, BlobRef] = {}
+    if isinstance(task, GenerateTask):
+        used = {group.prompt: group.condition for group in task.groups}
+    elif isinstance(task, UpdateTask):
+        used = {item.prompt: item.condition for item in task.items}
+    forget_conditions(state, job, [uid for uid, ref in used.items() if job.conditions.get(uid) == ref])

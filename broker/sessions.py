@@ -3,17 +3,20 @@
 Owns HELLO with inventory, heartbeats, lease expiry and what a driver restart means for leases.
 """
 
-from broker.commands import Evict, Free, WakeAt
-from broker.losses import lose_lease, lose_worker, reset_step
+from broker.blobs import forget_told, free, pay
+from broker.commands import End, Evict, RevokeLease, WakeAt
+from broker.losses import discard_unreachable, lose_lease, lose_worker, reset_step, restart
 from broker.state import Job, Lease, State, Worker
-from digend.wire.messages import Hello, PreparedJob
+from digend.wire.messages import Hello
 from digend.wire.records import WorkerState
 
 
 def driver_started(state: State, epoch: int) -> None:
     """Every worker is away until it says HELLO; its leases wait `rejoin_ns` for it."""
     state.epoch = epoch
+    state.wake_at = None
     state.sessions.clear()
+    forget_told(state)
     for worker in state.workers.values():
         worker.session, worker.torpid, worker.beat_ns = None, False, state.now
     for lease in state.leases.values():
@@ -36,6 +39,7 @@ def hello(state: State, session: str, hello: Hello) -> None:
     worker.prepared = {held.job: held.incarnation for held in hello.prepared if held.job in state.jobs}
     state.workers[hello.name] = worker
     state.sessions[session] = hello.name
+    _settle_accounts(state, worker, session)
     _tell(state, worker, "joined", hello.device)
 
 
@@ -59,6 +63,7 @@ def _return(state: State, worker: Worker, session: str, hello: Hello) -> None:
     was_away = worker.session is None
     worker.hello, worker.session, worker.beat_ns, worker.torpid = hello, session, state.now, False
     state.sessions[session] = worker.name
+    _settle_accounts(state, worker, session)
     worker.staging.clear()
     worker.retired = None
     staged = {(held.job, (held.incarnation, version)) for held in hello.prepared for version in held.staged}
@@ -69,26 +74,45 @@ def _return(state: State, worker: Worker, session: str, hello: Hello) -> None:
         lose_lease(state, lease, "it never reached the worker")
         lease = None
     job = state.active()
-    if job is not None and worker.role == "trainer":
+    if job is None:
+        return
+    if worker.role == "trainer":
         _compare_applied(state, job, worker, lease)
+    discard_unreachable(state, job)
+
+
+def _settle_accounts(state: State, worker: Worker, session: str) -> None:
+    """What was decided while the worker could not hear: blobs to free, leases that ended, jobs that are over."""
+    pay(state, worker)
+    for held in worker.hello.held:
+        known = state.leases.get(held.lease)
+        if not held.done and (known is None or known.instance != worker.hello.instance):
+            reason = "the lease ended while the worker was away"
+            state.out.append(RevokeLease(session=session, lease=held.lease, reason=reason))
+    for prepared in worker.hello.prepared:
+        job = state.jobs.get(prepared.job)
+        if job is None or not job.open:
+            worker.prepared.pop(prepared.job, None)
+            state.out.append(End(session=session, job=prepared.job))
 
 
 def _compare_applied(state: State, job: Job, worker: Worker, lease: Lease | None) -> None:
     """The step goes on only if the trainer has accumulated exactly what the journal says (or has it in its hands)."""
-    held = next((prepared for prepared in worker.hello.prepared if prepared.job == job.id), None)
-    if held is None or held.incarnation != worker.prepared.get(job.id):
-        worker.prepared.pop(job.id, None)
-        return
     if lease is not None and lease.label in ("commit", "reset", "prepare"):
         return  # its result is on the way and says what became of the gradients
+    if worker.prepared.get(job.id) != job.incarnation:
+        return  # it will be prepared, from the checkpoint
+    held = next((prepared for prepared in worker.hello.prepared if prepared.job == job.id), None)
+    if held is None or (held.incarnation, held.version) != job.stamp:
+        what = "nothing" if held is None else f"incarnation {held.incarnation}, version {held.version}"
+        if lease is not None:
+            lose_lease(state, lease, "the trainer does not hold what it belongs to")
+        restart(state, job, f"the trainer holds {what}, the journal says {job.incarnation}, {job.version}")
+        return
     known, reported = set(job.applied()), set(held.applied)
     doing = {lease.micro_batch.index} if lease and lease.label == "update" and lease.micro_batch else set()
-    if _behind(job, held) or not known <= reported <= known | doing:
+    if not known <= reported <= known | doing:
         reset_step(state, job, f"the trainer reports {sorted(reported)} applied, the journal {sorted(known)}")
-
-
-def _behind(job: Job, held: PreparedJob) -> bool:
-    return held.version != job.version
 
 
 def _tell(state: State, worker: Worker, name: str, reason: str) -> None:
@@ -143,6 +167,7 @@ def wake(state: State) -> None:
             deadlines.append(worker.beat_ns + state.rejoin_ns)
         else:
             deadlines.append(worker.beat_ns + (state.lost_ns if worker.torpid else state.torpid_ns))
+    deadlines += [worker.stage_from_ns for worker in state.workers.values() if worker.stage_from_ns > state.now]
     deadlines += [lease.progress_ns + lease.lease_ns for lease in state.leases.values()]
     at = min(deadlines, default=None)
     if at is not None and at != state.wake_at:
@@ -156,8 +181,6 @@ def persisted(state: State, job_id: str, next_seq: int) -> None:
     for kept in state.kept:
         if kept.job != job_id or kept.seq >= next_seq:
             keep.append(kept)
-            continue
-        worker = state.workers.get(kept.worker)
-        if worker is not None and worker.session is not None and worker.hello.instance == kept.instance:
-            state.out.append(Free(session=worker.session, blobs=kept.blobs))
+        else:
+            free(state, kept.refs)
     state.kept = keep

@@ -30,6 +30,8 @@ class Worker:
     prepared: dict[str, int] = field(default_factory=dict)
     staged: dict[tuple[str, Stamp], None] = field(default_factory=dict)
     staging: dict[tuple[str, Stamp], None] = field(default_factory=dict)
+    stage_from_ns: int = 0
+    """Staging failed: it is tried again from then on."""
     retired: tuple[str, Stamp] | None = None
     idle_since: int | None = None
     idle_cause: str = ""
@@ -161,9 +163,7 @@ class Kept:
 
     job: str
     seq: int
-    worker: str
-    instance: str
-    blobs: tuple[str, ...]
+    refs: tuple[BlobRef, ...]
 
 
 @dataclass(slots=True)
@@ -180,6 +180,13 @@ class State:
     num_leases: int = 0
     disk_full: str = ""
     kept: list[Kept] = field(default_factory=list)
+    owed: dict[str, list[str]] = field(default_factory=dict)
+    """instance -> blobs to be freed when it is back"""
+    told: dict[str, list[str]] = field(default_factory=dict)
+    """instance -> blobs freed in this step; `unsure`: in the one before"""
+    unsure: dict[str, list[str]] = field(default_factory=dict)
+    instances: dict[str, str] = field(default_factory=dict)
+    """worker -> its newest instance"""
     out: list[Command] = field(default_factory=list)
     wake_at: int | None = None
 
