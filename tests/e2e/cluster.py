@@ -1,0 +1,271 @@
+"""A cluster of real processes for tests: a node file of its own, `digend up`, and the ways in that a person has.
+
+Owns the processes and their folder (short, as ipc paths must be). Knows jobs by their id only. Invariant: nothing it
+started outlives `stop`.
+"""
+
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import tomli_w
+
+from clients.api import Digend
+from digend.exitcodes import ExitCode
+from digend.net.client import ClientError
+from tests.e2e.run import Run
+
+ROOT = Path(__file__).parents[2]
+JOB = ROOT / "configs" / "jobs" / "shapes-flow-grpo.toml"
+PATIENCE_S = 180.0
+"""For anything that ends by itself; machines may be busy with other things."""
+
+ALL_ROLES = {
+    "driver": {},
+    "recorder": True,
+    "trainer": {"device": "cpu"},
+    "generator": {"slots": 2, "devices": ["cpu", "cpu"]},
+    "reward": {"slots": 1, "devices": ["cpu"]},
+}
+
+
+def environment(**more: str) -> dict[str, str]:
+    """What every process of a test gets: no network, one thread."""
+    quiet = {"HF_HUB_OFFLINE": "1", "OMP_NUM_THREADS": "1", "TOKENIZERS_PARALLELISM": "false"}
+    return {**os.environ, **quiet, **more}
+
+
+def wait_until(holds: Callable[[], bool], what: str, seconds: float = PATIENCE_S) -> None:
+    """Asks again and again; other processes tell nobody when they are done."""
+    deadline = time.monotonic() + seconds
+    while not holds():
+        if time.monotonic() > deadline:
+            raise AssertionError(f"not so after {seconds:g} s: {what}")
+        time.sleep(0.05)
+
+
+@dataclass(kw_only=True)
+class Cluster:
+    """A running `digend up`. `driver` is a client of it, for the test's own thread."""
+
+    folder: Path
+    runs: Path
+    up: subprocess.Popen[bytes]
+    driver: Digend
+    short: tuple[str, ...] = field(default=())
+    """Overrides that make the demo's job short."""
+
+    @property
+    def node_file(self) -> Path:
+        return self.folder / "node.toml"
+
+    @property
+    def address(self) -> str:
+        return f"ipc://{self.folder}/driver.sock"
+
+    @property
+    def journal(self) -> Path:
+        return self.folder / "state" / "driver.sqlite"
+
+    def ctl(self, *words: str, code: int = ExitCode.OK) -> "subprocess.CompletedProcess[str]":
+        """digenctl, which must end with `code`."""
+        return digenctl(*words, "--node", str(self.node_file), code=code)
+
+    def submit(self, job: str, *overrides: str) -> None:
+        """A short job, under an id."""
+        assert self.driver.submit(JOB, job=job, overrides=(*self.short, *overrides)).created
+
+    def run(self, job: str, *overrides: str) -> Run:
+        """A short job from submit to completion."""
+        self.submit(job, *overrides)
+        return self.completed(job)
+
+    def completed(self, job: str) -> Run:
+        """The run folder of a job, once it is over and the recorder has written all of it."""
+        return self.over(job, "completed")
+
+    def over(self, job: str, state: str) -> Run:
+        """The same of a job that ends in another state."""
+        view = self.driver.wait(job, PATIENCE_S)
+        assert view.state == state, f"{view.state}: {view.reason}\n{self.log_tail()}"
+        run = Run(self.runs / job)
+        records = self.driver.job(job).num_records
+        wait_until(lambda: run.num_told() == records, f"the recorder has told all {records} records of {job}")
+        return run
+
+    def reached(self, job: str, global_step: int) -> None:
+        """Waits until so many global steps are done; the job must still run then."""
+        wait_until(lambda: self.driver.job(job).job.global_step >= global_step, f"{job} at global step {global_step}")
+        assert self.driver.job(job).job.state == "running", "the job was over before it could be disturbed"
+
+    def pid(self, program: str) -> int:
+        """Process of `driver`, `recorder`, `trainer`, `generator-1`, ... as it is now."""
+        role, _, slot = program.partition("-")
+        found = [pid for pid, words in _children(self.up.pid) if role in words and (not slot or words[-1] == slot)]
+        assert len(found) == 1, f"{program}: {found}"
+        return found[0]
+
+    def kill(self, program: str) -> int:
+        """kill -9; returns the process id it had."""
+        pid = self.pid(program)
+        os.kill(pid, signal.SIGKILL)
+        return pid
+
+    def replaced(self, program: str, pid: int) -> None:
+        """Waits until `digend up` has started another process for it."""
+        wait_until(lambda: self._now_running(program) not in (None, pid), f"{program} was started again")
+
+    def all_present(self, num_workers: int) -> None:
+        """Waits until so many workers have a session and none is slow."""
+        fine = ("idle", "busy")
+        wait_until(
+            lambda: sum(node.state in fine for node in self.driver.nodes()) == num_workers, f"{num_workers} workers"
+        )
+
+    def log_tail(self) -> str:
+        return "\n".join((self.folder / "up.log").read_text("utf-8", "replace").splitlines()[-40:])
+
+    def stop(self) -> int:
+        """As a person does, by SIGTERM; with force where that takes too long."""
+        self.driver.close()
+        self.up.terminate()
+        try:
+            return self.up.wait(60)
+        except subprocess.TimeoutExpired:
+            self.up.terminate()
+            return self.up.wait(30)
+
+    def _now_running(self, program: str) -> int | None:
+        try:
+            return self.pid(program)
+        except AssertionError:
+            return None
+
+
+@contextmanager
+def running(
+    *,
+    roles: Mapping[str, Any] = ALL_ROLES,
+    timing: Mapping[str, float] | None = None,
+    packages: Sequence[Path] = (),
+    runs: Path | None = None,
+) -> Iterator[Cluster]:
+    """A cluster that is ready for jobs. `packages`: folders like site-packages; `runs`: elsewhere than in its folder.
+
+    Files in its folder `rewards` may be rewards.
+    """
+    folder = Path(tempfile.mkdtemp(prefix="dg-", dir="/tmp"))
+    runs = runs or folder / "runs"
+    (folder / "rewards").mkdir()
+    table = {
+        "name": "t",
+        "address": f"ipc://{folder}/driver.sock",
+        "state": str(folder / "state"),
+        "runs": str(runs),
+        "reward_paths": [str(folder / "rewards")],
+        **roles,
+        **({"timing": dict(timing)} if timing else {}),
+    }
+    (folder / "node.toml").write_text(tomli_w.dumps(table))
+    cluster = Cluster(
+        folder=folder,
+        runs=runs,
+        up=_start(folder, packages),
+        driver=Digend(f"ipc://{folder}/driver.sock"),
+        short=short_job(folder),
+    )
+    try:
+        ready = folder / "ready"
+        wait_until(lambda: ready.exists() or cluster.up.poll() is not None, "the cluster is ready")
+        assert cluster.up.poll() is None, cluster.log_tail()
+        yield cluster
+    finally:
+        cluster.stop()
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def short_job(folder: Path) -> tuple[str, ...]:
+    """Overrides that make the demo's job one of seconds: 4 global steps of 2 prompts x 4 samples, 4 timesteps."""
+    prompts = folder / "prompts.txt"
+    lines = (JOB.parent / "shapes-prompts.txt").read_text("utf-8").splitlines()
+    prompts.write_text("\n".join(lines[:4]) + "\n")
+    return (
+        f"data.prompts={prompts}",
+        "data.prompts_per_rollout=2",
+        "data.samples_per_prompt=4",
+        "sampling.num_timesteps=4",
+        "sampling.rollout_batch=3",
+        "algorithm.options.window_size=2",
+        "algorithm.options.window_range=[0, 2]",
+        "training.global_steps=4",
+        "training.update_batch=2",
+        "training.timestep_width=1",
+        "eval.samples=2",
+        "eval.during_samples=1",
+        "eval.every=0",
+        "checkpoint.every=2",
+        "keep_pairs=true",
+    )
+
+
+def digenctl(*words: str, code: int = ExitCode.OK, folder: Path = ROOT) -> "subprocess.CompletedProcess[str]":
+    """digenctl as a process in `folder`, which must end with `code`."""
+    done = subprocess.run(
+        [sys.executable, "-m", "clients", *words],
+        cwd=folder,
+        env=environment(PYTHONPATH=str(ROOT)),
+        capture_output=True,
+        text=True,
+        timeout=PATIENCE_S,
+        check=False,
+    )
+    assert done.returncode == code, f"{words}: {done.returncode}\n{done.stdout}\n{done.stderr}"
+    return done
+
+
+def digend(*words: str) -> "subprocess.Popen[str]":
+    """A daemon's command line, with its log in `stderr`."""
+    command = [sys.executable, "-m", "daemons.main", *words]
+    return subprocess.Popen(command, cwd=ROOT, env=environment(), stderr=subprocess.PIPE, text=True)
+
+
+def answers(driver: Digend) -> bool:
+    """Whether a driver is there."""
+    try:
+        driver.version()
+    except ClientError:
+        return False
+    return True
+
+
+def _start(folder: Path, packages: Sequence[Path]) -> "subprocess.Popen[bytes]":
+    command = [sys.executable, "-m", "daemons.main", "up", str(folder / "node.toml"), "--ready-file", "ready"]
+    command[-1] = str(folder / "ready")
+    paths = os.pathsep.join(str(path) for path in (ROOT, *packages))
+    with (folder / "up.log").open("wb") as log:
+        return subprocess.Popen(
+            command, cwd=ROOT, env=environment(PYTHONPATH=paths), stdin=subprocess.DEVNULL, stdout=log, stderr=log
+        )
+
+
+def _children(parent: int) -> Iterator[tuple[int, list[str]]]:
+    """(pid, command line) of the processes that `parent` started and that still run."""
+    for entry in Path("/proc").iterdir():
+        if not entry.name.isdigit():
+            continue
+        try:
+            state, ppid = (entry / "stat").read_text().rpartition(")")[2].split()[:2]
+            words = (entry / "cmdline").read_bytes().decode().split("\0")[:-1]
+        except (OSError, ValueError):
+            continue
+        if int(ppid) == parent and state != "Z":
+            yield int(entry.name), words

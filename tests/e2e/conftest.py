@@ -1,0 +1,21 @@
+"""One cluster for all of tests/e2e: a first job on it imports diffusers in three processes."""
+
+from collections.abc import Iterator
+
+import pytest
+
+from tests.e2e.cluster import Cluster, running
+from tests.e2e.run import Run
+
+
+@pytest.fixture(scope="session")
+def cluster() -> Iterator[Cluster]:
+    """A driver, a trainer, two generators, a reward process and a recorder. Tests give their jobs ids of their own."""
+    with running() as cluster:
+        yield cluster
+
+
+@pytest.fixture(scope="session")
+def short(cluster: Cluster) -> Run:
+    """The short job as it is, on one generator, so that forward passes of rollout and update differ in size."""
+    return cluster.run("short", "eval.every=2", "schedule.generators=['t/generator/0']")
