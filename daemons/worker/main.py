@@ -15,7 +15,8 @@ from uuid import uuid4
 
 from daemons.worker.blobs import WorkerBlobs
 from daemons.worker.compute import EngineStart
-from daemons.worker.shell import Identity, ShellTiming, Worker
+from daemons.worker.identity import Identity, ShellTiming
+from daemons.worker.shell import Worker
 from daemons.worker.versions import installed_versions
 from digend.config.node import NodeConfig
 from digend.engines.protocols import Engine

@@ -9,16 +9,15 @@ staging task for an owner's blob server; drain for the running task, then for ac
 """
 
 import asyncio
-import os
-from collections.abc import AsyncIterator, Callable, Coroutine, Mapping
+from collections.abc import Callable, Coroutine, Mapping
 from contextlib import suppress
-from dataclasses import dataclass
-from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 from daemons.worker.blobs import WorkerBlobs
 from daemons.worker.compute import Compute, EngineStart
+from daemons.worker.identity import Identity, ShellTiming
 from daemons.worker.leases import Outcome
+from daemons.worker.reports import Line, Reports
 from daemons.worker.session import Session
 from daemons.worker.staging import Key, StageMeans, Staging
 from daemons.worker.thread import ComputeThread
@@ -29,17 +28,12 @@ from digend.wire.messages import (
     Assign,
     EndJob,
     FreeBlobs,
-    Goodbye,
-    Heartbeat,
     HeartbeatAck,
-    Hello,
     Refused,
     ResultAck,
     Retire,
     Revoke,
-    Role,
     Stage,
-    Versions,
     Welcome,
 )
 from digend.wire.refs import WeightsRef
@@ -49,40 +43,6 @@ log = logger()
 
 EVICTED = "evicted"
 """How the reason of `Refused` begins where the driver ended the session because of this worker."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Identity:
-    """What stays the same in every HELLO of this process."""
-
-    role: Role
-    name: str
-    node: str
-    instance: str
-    data: str
-    versions: Versions
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ShellTiming:
-    """Seconds. `stuck_s`: how long an evicted worker's task may go without progress before the process ends itself."""
-
-    lost_s: float = 15.0
-    drain_s: float = 30.0
-    stop_s: float = 2.0
-    acknowledge_s: float = 3.0
-    resend_s: float = 5.0
-    stuck_s: float = 30.0
-
-
-class Line(Protocol):
-    """The worker's end of the control plane (`digend.net.link.Link`)."""
-
-    async def connected(self) -> None: ...
-
-    def send(self, message: object) -> bool: ...
-
-    def messages(self) -> AsyncIterator[object]: ...
 
 
 class Worker:
@@ -103,6 +63,7 @@ class Worker:
         self._device = ""
         self._timing = timing or ShellTiming()
         self._session = Session()
+        self._reports = Reports(identity, link, self._session)
         self._checker = ComputeThread("weights")
         self._thread = ComputeThread("engine")
         means = StageMeans(
@@ -110,7 +71,6 @@ class Worker:
         )
         self._staging = Staging(means)
         self._work = Work(self._thread, blobs, self._staging, self._report)
-        self._sent_s: dict[str, float] = {}
         self._draining = False
         self._usable = asyncio.Event()
         self._left = asyncio.Event()
@@ -164,7 +124,7 @@ class Worker:
             if pause_s := self._session.pause_s():
                 await asyncio.sleep(pause_s)
             await self._connected()
-            self._link.send(self._hello())
+            self._reports.hello(self._device, self._work)
             delay_s, say_so = self._session.greeted()
             if say_so:
                 log.info("waiting for the driver's welcome", name=self._identity.name)
@@ -201,20 +161,19 @@ class Worker:
             if self._session.silent(self._now(), self._timing.lost_s):
                 log.warning("the driver is silent, greeting it again", after_s=self._timing.lost_s)
                 self._leave()
-            if self._session.id is not None:
-                self._send_beat(self._session.id)
+            self._reports.heartbeat(self._work.progress)
+            self._reports.all_outcomes(self._work.leases.outcomes, self._now(), self._timing.resend_s)
 
     async def _drain(self) -> None:
         """Finish the running task, see its result acknowledged, say goodbye. What waits ends with the session."""
-        log.info("draining")
+        log.info("draining", running=self._work.progress.lease, unacknowledged=len(self._work.leases.outcomes))
         self._work.leases.clear_waiting()
         if self._session.id is not None:
             if not await self._until(lambda: self._work.leases.idle, self._timing.drain_s):
                 self._work.revoke_all("the worker is stopping")
                 await self._until(lambda: self._work.leases.idle, self._timing.stop_s)
             await self._until(lambda: not self._work.leases.outcomes, self._timing.acknowledge_s)
-        if self._session.id is not None:
-            self._link.send(Goodbye(session=self._session.id, reason="asked to stop"))
+        self._reports.goodbye("asked to stop")
         self._end(ExitCode.ASKED_TO_STOP)
 
     async def _watch_stuck(self) -> None:
@@ -232,10 +191,8 @@ class Worker:
         self._left.clear()
         self._joined.set()
         log.info("joined", session=message.session, epoch=message.epoch)
-        for outcome in self._work.leases.outcomes:
-            self._report(outcome)
-        for news in self._staging.news(message.session):
-            self._link.send(news)
+        self._reports.all_outcomes(self._work.leases.outcomes, self._now())
+        self._reports.versions(self._staging.news(message.session))
 
     def _on_refused(self, message: Refused) -> None:
         log.warning("refused by the driver", reason=message.reason, fatal=message.fatal)
@@ -254,59 +211,22 @@ class Worker:
 
     def _on_acknowledged(self, message: ResultAck) -> None:
         self._work.leases.forget(message.lease)
-        self._sent_s.pop(message.lease, None)
+        self._reports.acknowledged(message.lease)
         self._changed.set()
 
     def _on_end_job(self, message: EndJob) -> None:
         self._staging.end(message.job)
         self._spawn(f"end {message.job}", self._work.end(message.job))
 
-    # ----------------------------------------------------------------------------------------------- sending
-
-    def _hello(self) -> Hello:
-        who = self._identity
-        return Hello(
-            role=who.role,
-            name=who.name,
-            node=who.node,
-            instance=who.instance,
-            pid=os.getpid(),
-            data=who.data,
-            device=self._device,
-            versions=who.versions,
-            held=self._work.leases.inventory(),
-            prepared=self._work.prepared(),
-        )
-
-    def _send_beat(self, session: str) -> None:
-        progress = self._work.progress
-        beat = Heartbeat(
-            session=session,
-            seq=self._session.beat(),
-            lease=progress.lease,
-            done=progress.done,
-            total=progress.total,
-            resident_bytes=resident_bytes(),
-        )
-        self._link.send(beat)
-        late_s = self._now() - self._timing.resend_s
-        for outcome in self._work.leases.outcomes:
-            if self._sent_s.get(outcome.lease, late_s) <= late_s:
-                self._report(outcome)
+    # ------------------------------------------------------------------------------------------------- means
 
     def _report(self, outcome: Outcome) -> None:
-        """Tell a result; it is told again until it is acknowledged."""
         self._changed.set()
-        if self._session.id is not None:
-            self._link.send(outcome.message(self._session.id))
-            self._sent_s[outcome.lease] = self._now()
+        self._reports.outcome(outcome, self._now())
 
     def _report_version(self, key: Key) -> None:
         if self._session.id is not None:
-            for news in self._staging.news(self._session.id, key):
-                self._link.send(news)
-
-    # ------------------------------------------------------------------------------------------------- means
+            self._reports.versions(self._staging.news(self._session.id, key))
 
     def _leave(self) -> None:
         self._session.leave()
@@ -343,11 +263,3 @@ class Worker:
 
     def _now(self) -> float:
         return asyncio.get_running_loop().time()
-
-
-def resident_bytes() -> int:
-    """Memory of this process, 0 where the system does not say."""
-    with suppress(OSError, ValueError, IndexError):
-        pages = Path("/proc/self/statm").read_text(encoding="ascii").split()[1]
-        return int(pages) * os.sysconf("SC_PAGE_SIZE")
-    return 0

@@ -22,7 +22,7 @@ from digend.wire.tensors import Array
 log = logger()
 
 Key = tuple[str, int, int]
-RETRY_DELAYS_S = (0.5, 1.0, 2.0, 4.0)
+RETRY_DELAYS_S = (0.5, 1.0, 2.0)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

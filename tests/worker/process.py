@@ -4,8 +4,8 @@ import json
 import sys
 from typing import cast
 
+from daemons.worker.identity import ShellTiming
 from daemons.worker.main import CannotStart, WorkerRole, run_worker
-from daemons.worker.shell import ShellTiming
 from digend.config.loader import load_node
 from digend.engines.protocols import Engine
 from tests.worker.fake_engine import FakeEngine

@@ -13,7 +13,7 @@ from digend.wire.refs import BlobRef
 from digend.wire.tasks import GenerateResult
 from tests.worker import tasks
 from tests.worker.fake_engine import FAULT, OUT_OF_MEMORY, RAISE, WEDGE
-from tests.worker.scripted import Cluster, ScriptedDriver, ended, terminate
+from tests.worker.scripted import TIMEOUT_S, Cluster, ScriptedDriver, ended, terminate
 
 TRAINER = "n/trainer/0"
 LONG = 10_000
@@ -208,7 +208,9 @@ async def test_second_signal_ends_at_once(cluster: Cluster, driver: ScriptedDriv
 
 async def test_stops_without_a_driver(cluster: Cluster) -> None:
     process = await cluster.start("trainer")
-    await asyncio.sleep(1.5)
+    assert process.stderr is not None
+    async with asyncio.timeout(TIMEOUT_S):
+        await process.stderr.readuntil(b"waiting for the driver")
     terminate(process)
     assert (await ended(process))[0] == 42
 

@@ -1,0 +1,110 @@
+"""What a worker tells the driver: HELLO, heartbeats, results, versions, goodbye.
+
+Owns when each result was last told. Decides nothing. Invariant: nothing is sent without a session but HELLO, and a
+result is told again, to whatever session there is, until `acknowledged`.
+"""
+
+import os
+from collections.abc import AsyncIterator, Iterable
+from contextlib import suppress
+from dataclasses import replace
+from pathlib import Path
+from typing import Protocol
+
+from daemons.worker.identity import Identity
+from daemons.worker.leases import Outcome
+from daemons.worker.session import Session
+from daemons.worker.work import Progress, Work
+from digend.telemetry.logs import logger
+from digend.wire.errors import TooLarge
+from digend.wire.messages import Goodbye, Heartbeat, Hello, Staged, StageFailed
+from digend.wire.tasks import TaskError
+
+log = logger()
+
+
+class Line(Protocol):
+    """The worker's end of the control plane (`digend.net.link.Link`)."""
+
+    async def connected(self) -> None: ...
+
+    def send(self, message: object) -> bool: ...
+
+    def messages(self) -> AsyncIterator[object]: ...
+
+
+class Reports:
+    """Used from the event loop only; times are handed in, in seconds."""
+
+    def __init__(self, identity: Identity, link: Line, session: Session) -> None:
+        self._identity = identity
+        self._link = link
+        self._session = session
+        self._told_s: dict[str, float] = {}
+
+    def hello(self, device: str, work: Work) -> None:
+        who = self._identity
+        self._link.send(
+            Hello(
+                role=who.role,
+                name=who.name,
+                node=who.node,
+                instance=who.instance,
+                pid=os.getpid(),
+                data=who.data,
+                device=device,
+                versions=who.versions,
+                held=work.leases.inventory(),
+                prepared=work.prepared(),
+            )
+        )
+
+    def heartbeat(self, progress: Progress) -> None:
+        if self._session.id is not None:
+            self._link.send(
+                Heartbeat(
+                    session=self._session.id,
+                    seq=self._session.beat(),
+                    lease=progress.lease,
+                    done=progress.done,
+                    total=progress.total,
+                    resident_bytes=resident_bytes(),
+                )
+            )
+
+    def outcome(self, outcome: Outcome, now_s: float) -> None:
+        """One that finds no session is told to the next one (`all_outcomes`)."""
+        if self._session.id is None:
+            return
+        self._told_s[outcome.lease] = now_s
+        try:
+            self._link.send(outcome.message(self._session.id))
+        except TooLarge as error:
+            log.error("a result is too large to be told", lease=outcome.lease, error=str(error))
+            why = TaskError(reason="internal", message=f"the result is too large: {error}", retry=False)
+            self._link.send(replace(outcome, answer=why).message(self._session.id))
+
+    def all_outcomes(self, outcomes: Iterable[Outcome], now_s: float, older_than_s: float = 0.0) -> None:
+        """Those that were last told at least `older_than_s` ago."""
+        for outcome in outcomes:
+            if now_s - self._told_s.get(outcome.lease, float("-inf")) >= older_than_s:
+                self.outcome(outcome, now_s)
+
+    def acknowledged(self, lease: str) -> None:
+        self._told_s.pop(lease, None)
+
+    def versions(self, news: Iterable[Staged | StageFailed]) -> None:
+        for item in news:
+            self._link.send(item)
+
+    def goodbye(self, reason: str) -> None:
+        if self._session.id is not None:
+            self._link.send(Goodbye(session=self._session.id, reason=reason))
+
+
+def resident_bytes() -> int:
+    """Memory of this process, 0 where the system does not say."""
+    with suppress(OSError, ValueError, IndexError):
+        pages = Path("/proc/self/statm").read_text(encoding="ascii").split()[1]
+        return int(pages) * os.sysconf("SC_PAGE_SIZE")
+    return 0
