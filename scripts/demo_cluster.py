@@ -24,6 +24,8 @@ READY_S, STOP_S, KILL_S, POLL_S = 180.0, 90.0, 5.0, 0.2
 
 Process = subprocess.Popen[bytes]
 
+UP = [sys.executable, "-m", "daemons.main", "up"]
+
 
 class DemoFailed(Exception):
     """The message is for the person at the terminal."""
@@ -148,7 +150,7 @@ def wait_for(is_so: Callable[[], bool], seconds: float) -> bool:
 
 def _start(node: Path, state: Path) -> Process:
     """`digend up` in a session of its own: Ctrl-C reaches it through us only, after the last word about the job."""
-    command = [sys.executable, "-m", "daemons.main", "up", str(node), "--ready-file", str(state / "ready")]
+    command = [*UP, str(node), "--ready-file", str(state / "ready")]
     with (state / "up.log").open("wb") as log:
         return subprocess.Popen(
             command, cwd=ROOT, stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True

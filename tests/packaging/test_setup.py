@@ -22,7 +22,11 @@ case "$*" in
     --version) echo "Python ${STAND_IN_VERSION:-3.12.1}" ;;
     *version_info*) [ "${STAND_IN_VERSION:-3.12.1}" != 3.9.2 ] && exec REAL_PYTHON "$@" ;;
     *ensurepip*) [ ! -e "$STAND_IN/no-venv" ] ;;
-    "-m venv"*) for folder; do :; done; rm -rf "$folder"; mkdir -p "$folder/bin"; cp "$0" "$folder/bin/python" ;;
+    "-m venv"*) for folder; do :; done; rm -rf "$folder"; mkdir -p "$folder/bin"; cp "$0" "$folder/bin/python"
+        echo "#!$folder/bin/python" >"$folder/bin/pip" ;;
+    "- "*/bin/pip) # the check whether .venv works, as if this script were its interpreter
+        code=$(sed "s#^import os, re, sys, pip#import os, re, sys; sys.prefix = '${0%/bin/python}'#")
+        exec REAL_PYTHON -c "$code" "$2" ;;
     "-m pip"*) echo "pip $*" >>"$STAND_IN/calls"; [ ! -e "$STAND_IN/no-network" ] ;;
     *) exec REAL_PYTHON "$@" ;;
 esac
@@ -35,7 +39,7 @@ exit 0
 IDENTITY = """#!/bin/sh
 echo "${STAND_IN_UID:-0}"
 """
-TOOLS = ("sh", "cat", "cksum", "dirname", "head", "mkdir", "rm", "cp", "env")
+TOOLS = ("sh", "cat", "cksum", "dirname", "mkdir", "rm", "cp", "sed")
 
 
 class Checkout:
@@ -122,6 +126,23 @@ def test_installs_again_after_a_change(checkout: Checkout, name: str) -> None:
     assert checkout.set_up().returncode == 0
     assert len(checkout.calls()) == 2
     assert made.stat().st_ino == inode, "the environment itself was good"
+
+
+def test_keeps_an_environment_that_somebody_else_made(checkout: Checkout) -> None:
+    checkout.set_up()
+    (checkout.root / ".venv/digend-setup").unlink()
+    (checkout.root / ".venv/mine").touch()
+    assert checkout.set_up().returncode == 0
+    assert (checkout.root / ".venv/mine").exists()
+
+
+def test_keeps_an_environment_that_is_reached_by_a_link(checkout: Checkout) -> None:
+    checkout.set_up()
+    (checkout.root / ".venv/mine").touch()
+    link = checkout.root.with_name("link")
+    link.symlink_to(checkout.root)
+    checkout.root = link
+    assert (checkout.set_up().stdout, (checkout.root / ".venv/mine").exists()) == ("", True)
 
 
 def test_makes_the_environment_anew_where_the_checkout_moved(checkout: Checkout) -> None:
