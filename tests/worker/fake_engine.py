@@ -31,7 +31,7 @@ from digend.wire.tensors import Array
 TICK_S = 0.02
 NAMES = ("net/a", "net/b", "net/c")
 
-RAISE, OUT_OF_MEMORY, FAULT, WEDGE = -1, -2, -3, -4
+RAISE, OUT_OF_MEMORY, FAULT, WEDGE, HUGE = -1, -2, -3, -4, -5
 
 
 def byte(value: int) -> Array:
@@ -125,7 +125,16 @@ class FakeEngine:
     def _update(self, task: UpdateTask, context: Context) -> UpdateResult:
         ENDS.get(task.z0, lambda: None)()
         self.done.append(task.micro_batch)
-        return UpdateResult(num_pairs=1, loss_sum=0.0, clipped=0, ratio_sum=1.0, max_abs_log_ratio=0.0, kl_sum=0.0)
+        pairs = (("p0", 0, 0, 0.5),) * (30_000 if task.z0 == HUGE else 0)
+        return UpdateResult(
+            num_pairs=1,
+            loss_sum=0.0,
+            clipped=0,
+            ratio_sum=1.0,
+            max_abs_log_ratio=0.0,
+            kl_sum=0.0,
+            pairs=pairs,
+        )
 
     def _commit(self, task: CommitTask, context: Context) -> CommitResult:
         self.version, self.global_step, self.done = task.version + 1, task.global_step + 1, []

@@ -12,7 +12,7 @@ from digend.wire.messages import EndJob, Goodbye, Hello, Refused, ResultAck, Rev
 from digend.wire.refs import BlobRef
 from digend.wire.tasks import GenerateResult
 from tests.worker import tasks
-from tests.worker.fake_engine import FAULT, OUT_OF_MEMORY, RAISE, WEDGE
+from tests.worker.fake_engine import FAULT, HUGE, OUT_OF_MEMORY, RAISE, WEDGE
 from tests.worker.scripted import TIMEOUT_S, Cluster, ScriptedDriver, ended, terminate
 
 TRAINER = "n/trainer/0"
@@ -129,6 +129,16 @@ async def test_faults_have_a_reason(cluster: Cluster, driver: ScriptedDriver, z0
     failed = await driver.expect(TaskFailed)
     assert failed.error.reason == reason
     assert text in failed.error.message
+    driver.assign(TRAINER, session, "b", tasks.update(1))
+    assert (await driver.expect(TaskDone)).lease == "b"
+
+
+async def test_result_over_the_size_limit_fails_its_task(cluster: Cluster, driver: ScriptedDriver) -> None:
+    _, session = await joined(cluster, driver)
+    driver.assign(TRAINER, session, "a", tasks.update(0, z0=HUGE))
+    failed = await driver.expect(TaskFailed)
+    assert "too large" in failed.error.message
+    assert not failed.error.retry
     driver.assign(TRAINER, session, "b", tasks.update(1))
     assert (await driver.expect(TaskDone)).lease == "b"
 
