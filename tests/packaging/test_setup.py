@@ -22,7 +22,7 @@ case "$*" in
     --version) echo "Python ${STAND_IN_VERSION:-3.12.1}" ;;
     *version_info*) [ "${STAND_IN_VERSION:-3.12.1}" != 3.9.2 ] && exec REAL_PYTHON "$@" ;;
     *ensurepip*) [ ! -e "$STAND_IN/no-venv" ] ;;
-    "-m venv"*) for folder; do :; done; rm -rf "$folder"; mkdir -p "$folder/bin"; cp "$0" "$folder/bin/python"
+    "-m venv --clear "*) for folder; do :; done; rm -rf "$folder"; mkdir -p "$folder/bin"; cp "$0" "$folder/bin/python"
         echo "#!$folder/bin/python" >"$folder/bin/pip" ;;
     "- "*/bin/pip) # the check whether .venv works, as if this script were its interpreter
         code=$(sed "s#^import os, re, sys, pip#import os, re, sys; sys.prefix = '${0%/bin/python}'#")
