@@ -25,7 +25,7 @@ from broker.events import (
     WorkerHello,
 )
 from broker.lifecycle import advance, finish, retire, set_state
-from broker.losses import lose_worker
+from broker.losses import discard_unreachable, lose_worker
 from broker.spec import JobSpec
 from broker.state import SECOND, Job, State
 from digend.wire.records import WorkerState
@@ -59,6 +59,7 @@ class Core:
         state = self.state
         while (job := state.active()) is not None:
             before = (job.state, job.global_step, job.evaluation is None, len(job.rollout))
+            discard_unreachable(state, job)
             advance(state, job)
             if job.open and job.state != "queued" and not state.disk_full:
                 dispatch(state, job)
@@ -119,7 +120,7 @@ def _staged(state: State, event: WeightsStaged) -> None:
     if worker is None or job is None or not job.open:
         return
     key = (job.id, (event.incarnation, event.version))
-    worker.staging.pop(key, None)
+    asked_ns = worker.staging.pop(key, state.now)
     weights = job.published.get(event.version)
     if weights is None or weights.incarnation != event.incarnation:
         return
@@ -132,6 +133,10 @@ def _staged(state: State, event: WeightsStaged) -> None:
         )
         return
     job.failures.pop(f"stage on {worker.name}", None)
+    if not any(key in other.staged for other in state.workers.values()):
+        # The first to switch waits for the others as long again as it took itself, a second at least: a version is
+        # dealt over the whole pool, and a pool is not held up by one slow link.
+        job.switch_until_ns = state.now + max(SECOND, state.now - asked_ns)
     worker.staged[key] = None
 
 

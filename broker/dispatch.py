@@ -15,6 +15,7 @@ from broker.generation import (
     offer_generation,
     prepared,
     stage_weights,
+    switching,
 )
 from broker.leasing import grant, note_idle
 from broker.microbatch import MicroBatch, Phase
@@ -173,7 +174,7 @@ def idle_cause(state: State, job: Job, worker: Worker) -> tuple[str, bool]:
         return "no sample to score", True
     if wanted_but_not_encoded(job):
         return "encoding of prompts", True
-    if not holds(job, worker, job.stamp):
+    if not holds(job, worker, job.stamp) or (job.unclaimed and switching(state, job, job.stamp)):
         return "weights", True
     return "update", True
 

@@ -54,7 +54,7 @@ def stage_weights(state: State, job: Job) -> None:
         for weights in job.published.values():
             key = (job.id, (weights.incarnation, weights.version))
             if weights.version == job.version and key not in worker.staged and key not in worker.staging:
-                worker.staging[key] = None
+                worker.staging[key] = state.now
                 state.out.append(StageWeights(session=worker.session, weights=weights))
 
 
@@ -143,6 +143,8 @@ def _claim(state: State, job: Job, worker: Worker) -> bool:
     able = [member for member in members if holds(job, member, stamp) and member.session and not member.torpid]
     if job.spec.deterministic and len(able) < len(members):
         return False  # the cut decides which samples share a forward pass: wait for the whole pool
+    if switching(state, job, stamp):
+        return False
     job.unclaimed.remove(batch)
     batch.phase, batch.stamp = Phase.CLAIMED, stamp
     shares = split(job.spec.partition, batch.sizes, _speeds(job, able))
@@ -151,6 +153,14 @@ def _claim(state: State, job: Job, worker: Worker) -> bool:
     ]
     job.waiting.extend((batch, fragment) for fragment in batch.fragments)
     return True
+
+
+def switching(state: State, job: Job, stamp: Stamp) -> bool:
+    """Whether a claim is to wait for generators that still stage its version, so that they get their share."""
+    if state.now >= job.switch_until_ns:
+        return False
+    key = (job.id, stamp)
+    return any(key in worker.staging and worker.session and not worker.torpid for worker in pool(state, job))
 
 
 def _speeds(job: Job, workers: list[Worker]) -> dict[str, float]:

@@ -120,8 +120,10 @@ def _open_rollout(state: State, job: Job) -> None:
         )
         for index, groups in enumerate(plans)
     ]
-    # After a restart inside a rollout, what earlier global steps were made of is not made again.
-    job.rollout = [batch for batch in batches if batch.global_step >= rollout * updates + done]
+    # After a restart inside a rollout, what earlier global steps were made of is not made again; the last rollout may
+    # have micro-batches of global steps that will never be.
+    steps = range(rollout * updates + done, job.spec.num_global_steps)
+    job.rollout = [batch for batch in batches if batch.global_step in steps]
     job.unclaimed = list(job.rollout)
     job.rollout_stamp = job.stamp
     job.assisted, job.trainer_waits = 0, False
@@ -327,4 +329,4 @@ def _withdraw(state: State, job: Job, name: str) -> None:
         if has_it and worker.session is not None:
             state.out.append(End(session=worker.session, job=job.id))
         worker.staged = {key: None for key in worker.staged if key[0] != job.id}
-        worker.staging = {key: None for key in worker.staging if key[0] != job.id}
+        worker.staging = {key: asked for key, asked in worker.staging.items() if key[0] != job.id}

@@ -5,7 +5,7 @@ Owns HELLO with inventory, heartbeats, lease expiry and what a driver restart me
 
 from broker.blobs import forget_told, free, pay
 from broker.commands import End, Evict, RevokeLease, WakeAt
-from broker.losses import discard_unreachable, lose_lease, lose_worker, reset_step, restart
+from broker.losses import lose_lease, lose_worker, reset_step, restart
 from broker.state import Job, Lease, State, Worker
 from digend.wire.messages import Hello
 from digend.wire.records import WorkerState
@@ -78,7 +78,6 @@ def _return(state: State, worker: Worker, session: str, hello: Hello) -> None:
         return
     if worker.role == "trainer":
         _compare_applied(state, job, worker, lease)
-    discard_unreachable(state, job)
 
 
 def _settle_accounts(state: State, worker: Worker, session: str) -> None:
@@ -168,6 +167,7 @@ def wake(state: State) -> None:
         else:
             deadlines.append(worker.beat_ns + (state.lost_ns if worker.torpid else state.torpid_ns))
     deadlines += [worker.stage_from_ns for worker in state.workers.values() if worker.stage_from_ns > state.now]
+    deadlines += [job.switch_until_ns for job in state.jobs.values() if job.open and job.switch_until_ns > state.now]
     deadlines += [lease.progress_ns + lease.lease_ns for lease in state.leases.values()]
     at = min(deadlines, default=None)
     if at is not None and at != state.wake_at:

@@ -29,7 +29,8 @@ class Worker:
     lease: str | None = None
     prepared: dict[str, int] = field(default_factory=dict)
     staged: dict[tuple[str, Stamp], None] = field(default_factory=dict)
-    staging: dict[tuple[str, Stamp], None] = field(default_factory=dict)
+    staging: dict[tuple[str, Stamp], int] = field(default_factory=dict)
+    """Asked to stage, and when."""
     stage_from_ns: int = 0
     """Staging failed: it is tried again from then on."""
     retired: tuple[str, Stamp] | None = None
@@ -113,6 +114,8 @@ class Job:
     trainer_waits: bool = False
     reset_wanted: bool = False
     published: dict[int, WeightsRef] = field(default_factory=dict)
+    switch_until_ns: int = 0
+    """Until then a claim waits for generators that still stage the version of now."""
     evaluation: Evaluation | None = None
     evaluated: dict[tuple[int, int], None] = field(default_factory=dict)
     """(incarnation, global step)"""
