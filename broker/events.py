@@ -6,6 +6,7 @@ Whoever runs the core (driver daemon, virtual-time harness, replay) hands in the
 from dataclasses import dataclass
 
 from broker.spec import JobSpec
+from digend.wire.devices import DeviceState
 from digend.wire.messages import Hello
 from digend.wire.tasks import Receipt, ResultBody, TaskError
 
@@ -60,6 +61,7 @@ class WorkerBeat:
     session: str
     lease: str | None
     done: int
+    device: DeviceState | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

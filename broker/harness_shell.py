@@ -131,6 +131,9 @@ class Shell:
         if self.session is None:
             return
         self.beat_ns = self.host.now_ns
+        self._tell_all()
+
+    def _tell_all(self) -> None:
         for outcome in self.outcomes.values():
             self._tell(outcome)
         for job, incarnation, version in self.engine.staged:
@@ -197,8 +200,8 @@ class Shell:
             self.obey(command)
         if self.session is None or not self.host.is_open(self.session):
             self.leave()
-        for outcome in self.outcomes.values():
-            self._tell(outcome)
+        else:
+            self._tell_all()
 
     # ---------------------------------------------------------------------------------------- commands
 

@@ -142,6 +142,8 @@ def close_step(state: State, job: Job, result: CommitResult | None) -> None:
     job.global_step += 1
     _record_step(state, job, batches, result, z0, skipped)
     free_batches(state, job, batches)
+    for batch in batches:
+        job.uq.remove(batch)
     job.rollout = [batch for batch in job.rollout if batch.global_step >= job.global_step]
     job.assisted, job.trainer_waits = 0, False
     job.step_start_ns = state.now

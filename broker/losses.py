@@ -38,7 +38,6 @@ def lose_worker(state: State, worker: Worker, reason: str) -> None:
             fragment.worker = None
     if worker.role == "trainer" and job.started_ns is not None:
         restart(state, job, f"trainer {worker.name} was lost: {reason}")
-    discard_unreachable(state, job)
 
 
 def lose_lease(state: State, lease: Lease, reason: str, told: bool = False) -> None:
@@ -158,7 +157,9 @@ def discard_unreachable(state: State, job: Job) -> None:
     for batch in {id(batch): batch for batch, _ in job.waiting}.values():
         if batch.stamp is None or batch.stamp == job.stamp:
             continue
-        if not any(in_pool(job, worker) and holds(job, worker, batch.stamp) for worker in state.workers.values()):
+        members = [worker for worker in state.workers.values() if in_pool(job, worker)]
+        key = (job.id, batch.stamp)
+        if not any(holds(job, member, batch.stamp) or key in member.staging for member in members):
             discard(state, job, batch, f"no worker holds version {batch.stamp[1]}")
 
 

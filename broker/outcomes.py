@@ -226,7 +226,7 @@ def _failed(state: State, worker: Worker, lease: Lease, error: TaskError) -> Non
         finish(state, job, "failed", f"{lease.label} on {worker.name}: {error.message}")
     elif error.reason == "blob_lost":
         _lost_blob(state, job, lease, error)
-    elif error.reason == "applied":
+    elif error.reason == "applied" and lease.label in ("update", "commit"):
         _reset_or_fail(state, job, lease, error)
     elif lease.label in ("score", "evaluate_score"):
         _mask(state, job, lease, error)
