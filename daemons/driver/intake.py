@@ -108,7 +108,7 @@ class Intake:
     def _beat(self, session: Session, beat: Heartbeat, draft: Draft, now_ns: int) -> None:
         self._send(session.peer, HeartbeatAck(session=session.id, seq=beat.seq))
         if self._sessions.worth_an_event(session, beat, now_ns):
-            draft.add(WorkerBeat(session=session.id, lease=beat.lease, done=beat.done))
+            draft.add(WorkerBeat(session=session.id, lease=beat.lease, done=beat.done, device=beat.device))
 
     def _written(self, message: RecordsWritten, draft: Draft) -> None:
         self._stream.written(message.session, message.job, message.next_seq)

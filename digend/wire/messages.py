@@ -8,6 +8,7 @@ the inventory of the next HELLO.
 from dataclasses import dataclass, field
 from typing import Literal
 
+from digend.wire.devices import DeviceState
 from digend.wire.records import Record
 from digend.wire.refs import WeightsRef
 from digend.wire.tasks import Receipt, ResultBody, TaskBody, TaskError
@@ -23,7 +24,7 @@ Role = Literal["generator", "trainer", "reward", "recorder"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Versions:
-    """What must agree between workers for equal numbers; `numbers` (such as torch, diffusers) is compared by the core."""
+    """What must agree between workers for equal numbers; `numbers` (of torch, diffusers) is compared by the core."""
 
     digend: str
     python: str
@@ -71,7 +72,7 @@ class Hello:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Heartbeat:
-    """Sent every `heartbeat_s`. `done` counts denoising steps or chunks of pairs of `lease`: progress renews the lease."""
+    """Sent every `heartbeat_s`. `done` counts denoising steps or chunks of pairs of `lease`: progress renews it."""
 
     session: str
     seq: int
@@ -79,6 +80,8 @@ class Heartbeat:
     done: int = 0
     total: int = 0
     resident_bytes: int = 0
+    device: DeviceState | None = None
+    """None where there is no GPU, or nothing is known of it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -99,7 +102,7 @@ class TaskFailed:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Staged:
-    """All tensors of a version were pulled, their digests and names checked; it will be swapped in between two tasks."""
+    """All tensors of a version were pulled, digests and names checked; it will be swapped in between two tasks."""
 
     session: str
     job: str

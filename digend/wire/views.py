@@ -1,6 +1,8 @@
-"""What clients see. `digenctl --json` prints these, with `schema_version` added; a field is never renamed within one."""
+"""What clients see. `digenctl --json` prints these with `schema_version`; a field is never renamed within one."""
 
 from dataclasses import dataclass, field
+
+from digend.wire.devices import DeviceState
 
 SCHEMA_VERSION = 1
 
@@ -68,6 +70,9 @@ class NodeView:
     heartbeat_age_s: float
     tasks_done: int
     versions: dict[str, str]
+    health: str = ""
+    """Of its GPU, in words; empty where nothing is known of one."""
+    device_state: DeviceState | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
