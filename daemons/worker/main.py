@@ -25,11 +25,16 @@ from digend.net.addresses import BadAddress
 from digend.net.blobs import BlobClient, BlobServer
 from digend.net.claims import AddressInUse
 from digend.net.link import Link
+from digend.telemetry.gpu_watch import GpuWatch
 from digend.telemetry.logs import logger, set_up
+from digend.wire.devices import DeviceState
 
 log = logger()
 
 WorkerRole = Literal["generator", "trainer", "reward"]
+
+WATCHED_GPU = "DIGEND_WATCHED_GPU"
+"""Environment: NVML's index or UUID of a GPU to report on though the worker computes on a CPU. For tests."""
 
 
 class CannotStart(Exception):
@@ -42,27 +47,38 @@ def run(role: WorkerRole, node: NodeConfig, slot: int) -> int:
     for name in ("OMP_NUM_THREADS", "MKL_NUM_THREADS"):
         os.environ[name] = str(threads)
 
+    watch = GpuWatch()
+
     def start() -> tuple[str, Engine]:
-        from digend.engines.devices import choose_device
+        from digend.engines.devices import cached_bytes, choose_device, gpu_uuid
         from digend.engines.engine import LocalEngine
 
         try:
             chosen = choose_device(device, role, slot)
         except ValueError as error:
             raise CannotStart(str(error)) from None
+        if uuid := gpu_uuid(chosen):
+            watch.begin(chosen, uuid, lambda: cached_bytes(chosen))
+        elif forced := os.environ.get(WATCHED_GPU):
+            watch.begin(chosen, forced)
         return chosen, LocalEngine(role, chosen, node.runs, node.state, node.reward_paths, threads)
 
-    return run_worker(role, node, slot, start)
+    return run_worker(role, node, slot, start, device_state=watch.state)
 
 
 def run_worker(
-    role: WorkerRole, node: NodeConfig, slot: int, start: EngineStart, timing: ShellTiming | None = None
+    role: WorkerRole,
+    node: NodeConfig,
+    slot: int,
+    start: EngineStart,
+    timing: ShellTiming | None = None,
+    device_state: Callable[[], DeviceState | None] = lambda: None,
 ) -> int:
     """As `run`, with any engine."""
     name = f"{node.name}/{role}/{slot}"
     set_up(node.log_format, node.log_level, name)
     worker: list[Worker] = []
-    code = _exit_code(lambda: asyncio.run(_live(role, node, name, start, timing, worker)))
+    code = _exit_code(lambda: asyncio.run(_live(role, node, name, start, timing, device_state, worker)))
     if worker and worker[0].busy:
         sys.stdout.flush()
         sys.stderr.flush()
@@ -86,6 +102,7 @@ async def _live(
     name: str,
     start: EngineStart,
     timing: ShellTiming | None,
+    device_state: Callable[[], DeviceState | None],
     made: list[Worker],
 ) -> int:
     instance = uuid4().hex
@@ -96,7 +113,8 @@ async def _live(
         identity = Identity(
             role=role, name=name, node=node.name, instance=instance, data=blobs.address, versions=installed_versions()
         )
-        worker = Worker(identity, link, blobs, start, timing or ShellTiming(lost_s=node.timing.lost_s))
+        timing = timing or ShellTiming(lost_s=node.timing.lost_s)
+        worker = Worker(identity, link, blobs, start, timing, device_state)
         made.append(worker)
         loop = asyncio.get_running_loop()
         for number in (signal.SIGTERM, signal.SIGINT):

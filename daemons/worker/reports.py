@@ -16,6 +16,7 @@ from daemons.worker.leases import Outcome
 from daemons.worker.session import Session
 from daemons.worker.work import Progress, Work
 from digend.telemetry.logs import logger
+from digend.wire.devices import DeviceState
 from digend.wire.errors import TooLarge
 from digend.wire.messages import Goodbye, Heartbeat, Hello, Staged, StageFailed
 from digend.wire.tasks import TaskError
@@ -59,7 +60,7 @@ class Reports:
             )
         )
 
-    def heartbeat(self, progress: Progress) -> None:
+    def heartbeat(self, progress: Progress, device: DeviceState | None) -> None:
         if self._session.id is not None:
             self._link.send(
                 Heartbeat(
@@ -69,6 +70,7 @@ class Reports:
                     done=progress.done,
                     total=progress.total,
                     resident_bytes=resident_bytes(),
+                    device=device,
                 )
             )
 

@@ -24,6 +24,7 @@ from daemons.worker.thread import ComputeThread
 from daemons.worker.work import Work
 from digend.exitcodes import ExitCode
 from digend.telemetry.logs import logger
+from digend.wire.devices import DeviceState
 from digend.wire.messages import (
     Assign,
     EndJob,
@@ -55,6 +56,7 @@ class Worker:
         blobs: WorkerBlobs,
         start: EngineStart,
         timing: ShellTiming | None = None,
+        device_state: Callable[[], DeviceState | None] = lambda: None,
     ) -> None:
         self._identity = identity
         self._link = link
@@ -62,6 +64,7 @@ class Worker:
         self._start = start
         self._device = ""
         self._timing = timing or ShellTiming()
+        self._device_state = device_state
         self._session = Session()
         self._reports = Reports(identity, link, self._session)
         self._checker = ComputeThread("weights")
@@ -161,7 +164,7 @@ class Worker:
             if self._session.silent(self._now(), self._timing.lost_s):
                 log.warning("the driver is silent, greeting it again", after_s=self._timing.lost_s)
                 self._leave()
-            self._reports.heartbeat(self._work.progress)
+            self._reports.heartbeat(self._work.progress, self._device_state())
             self._reports.all_outcomes(self._work.leases.outcomes, self._now(), self._timing.resend_s)
 
     async def _drain(self) -> None:

@@ -20,3 +20,15 @@ def choose_device(configured: str | None, role: str, slot: int) -> str:
     if device.type == "cuda" and (device.index or 0) >= num_gpus:
         raise ValueError(f"device {configured!r}: torch sees {num_gpus} GPUs here")
     return str(device)
+
+
+def gpu_uuid(device: str) -> str | None:
+    """How NVML knows a torch device, whatever CUDA_VISIBLE_DEVICES says; None where it is no NVIDIA GPU."""
+    if torch.device(device).type != "cuda" or torch.version.cuda is None:
+        return None
+    return str(torch.cuda.get_device_properties(device).uuid)
+
+
+def cached_bytes(device: str) -> int:
+    """What torch's allocator keeps of a GPU's memory without using it. From any thread."""
+    return torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device)

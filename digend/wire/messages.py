@@ -421,5 +421,3 @@ class Manifest:
     """What a blob holds, in order; its own digest is the blob's digest."""
 
     tensors: tuple[TensorSpec, ...]
-
-
