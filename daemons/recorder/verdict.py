@@ -120,16 +120,20 @@ def concerns(story: Story) -> list[str]:
 
 
 CHECKED = (
-    "evaluated figures that fell, prompts that got worse, rewards that ended below their best, ratios of the first "
-    "micro-batch, clipping, groups without spread, masked samples, dropped groups, restarts, lost workers, failed "
-    "tasks, bubbles, time that no record explains"
+    "evaluated figures that fell or did not rise, prompts that got worse, rewards that ended below their best, "
+    "ratios of the first micro-batch, clipping, groups without spread, masked samples, dropped groups, restarts, "
+    "lost workers, failed tasks, bubbles, time that no record explains"
 )
 
 
 def _fallen(detail: JobDetail) -> list[str]:
-    return [
+    found = changes(detail)
+    flat = (
+        ["no evaluated figure is higher than before"] if found and not any(c.direction == "up" for c in found) else []
+    )
+    return flat + [
         f"{change.name} fell from {fixed(change.before)} to {fixed(change.after)}, {change.signed}"
-        for change in changes(detail)
+        for change in found
         if change.direction == "down"
     ]
 

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from daemons.recorder.pictures import Film, Pictures, PicturesLost, sheet_name
+from daemons.recorder.pictures import Film, Pictures, PicturesLost, Puller, sheet_name
 from daemons.recorder.sheetmap import SheetMap, cut, read_map
 from daemons.recorder.sheets import cell_size
 from digend.wire.records import EvalGroup, EvaluationRecord
@@ -22,6 +22,11 @@ EVALUATIONS = [
 BEFORE, DURING, AFTER = EVALUATIONS
 
 
+def drawer(folder: Path, puller: Puller) -> Pictures:
+    """With a clock that stands still."""
+    return Pictures(folder=folder, puller=puller, clock=Clock())
+
+
 def mapped(path: Path) -> SheetMap:
     found = read_map(path)
     assert found is not None
@@ -30,7 +35,7 @@ def mapped(path: Path) -> SheetMap:
 
 def test_a_sheet_has_a_row_a_prompt_and_the_pictures_come_out_as_they_went_in(tmp_path: Path) -> None:
     book = PictureBook()
-    Pictures(folder=tmp_path, puller=book).take(BEFORE)
+    drawer(tmp_path, book).take(BEFORE)
     sheet = mapped(tmp_path / "step-000000.png")
     assert (sheet.cell, sheet.native) == ((64, 64), (16, 16))
     assert [row.text for row in sheet.rows] == [group.text for group in BEFORE.groups]
@@ -45,7 +50,7 @@ def test_a_sheet_has_a_row_a_prompt_and_the_pictures_come_out_as_they_went_in(tm
 
 
 def test_before_and_after_are_side_by_side(tmp_path: Path) -> None:
-    pictures = Pictures(folder=tmp_path, puller=PictureBook())
+    pictures = drawer(tmp_path, PictureBook())
     pictures.take(BEFORE)
     pictures.take(DURING)
     assert not (tmp_path / "before-after.png").exists()
@@ -64,28 +69,28 @@ def test_before_and_after_are_side_by_side(tmp_path: Path) -> None:
 
 def test_pictures_of_a_dead_owner_are_drawn_as_lost(tmp_path: Path) -> None:
     book = PictureBook(lost=["instance-local/generator/1"])
-    Pictures(folder=tmp_path, puller=book).take(BEFORE)
+    drawer(tmp_path, book).take(BEFORE)
     rows = mapped(tmp_path / "step-000000.png").rows
     assert [all(corner is None for corner in row.corners) for row in rows] == [False, True] * 3
     assert book.num_pulls == 4, "an owner that did not answer once is not waited for again"
 
 
 def test_a_sheet_without_any_picture_is_drawn_too(tmp_path: Path) -> None:
-    Pictures(folder=tmp_path, puller=Nobody()).take(BEFORE)
+    drawer(tmp_path, Nobody()).take(BEFORE)
     assert len(mapped(tmp_path / "step-000000.png").rows) == 6
 
 
 def test_a_record_that_comes_again_after_its_pictures_went_keeps_the_sheet(tmp_path: Path) -> None:
-    Pictures(folder=tmp_path, puller=PictureBook()).take(BEFORE)
+    drawer(tmp_path, PictureBook()).take(BEFORE)
     kept = (tmp_path / "step-000000.png").read_bytes()
-    Pictures(folder=tmp_path, puller=Nobody()).take(BEFORE)
+    drawer(tmp_path, Nobody()).take(BEFORE)
     assert (tmp_path / "step-000000.png").read_bytes() == kept
 
 
 def test_another_evaluation_of_the_same_step_replaces_the_sheet(tmp_path: Path) -> None:
-    Pictures(folder=tmp_path, puller=PictureBook()).take(BEFORE)
+    drawer(tmp_path, PictureBook()).take(BEFORE)
     again = _replaced(BEFORE, incarnation=1)
-    Pictures(folder=tmp_path, puller=Nobody()).take(again)
+    drawer(tmp_path, Nobody()).take(again)
     assert all(corner is None for row in mapped(tmp_path / "step-000000.png").rows for corner in row.corners)
 
 
@@ -100,7 +105,7 @@ def test_the_time_for_pictures_is_bounded(tmp_path: Path) -> None:
 
 def test_videos_show_the_first_frame_and_move_beside_it(tmp_path: Path) -> None:
     book = PictureBook(num_frames=5)
-    Pictures(folder=tmp_path, puller=book).take(BEFORE)
+    drawer(tmp_path, book).take(BEFORE)
     sheet = mapped(tmp_path / "step-000000.png")
     with Image.open(tmp_path / "step-000000.png") as image:
         first = cut(image, sheet, sheet.rows[0])[0]
@@ -122,7 +127,7 @@ def test_large_pictures_are_fewer_and_smaller(tmp_path: Path) -> None:
         )
         for index in range(40)
     )
-    Pictures(folder=tmp_path, puller=Plain(), clock=Clock()).take(_replaced(BEFORE, groups=groups))
+    drawer(tmp_path, Plain()).take(_replaced(BEFORE, groups=groups))
     sheet = mapped(tmp_path / "step-000000.png")
     assert (sheet.cell, sheet.native) == ((256, 256), (600, 600))
     assert len(sheet.rows) == 23
@@ -131,7 +136,7 @@ def test_large_pictures_are_fewer_and_smaller(tmp_path: Path) -> None:
 
 
 def test_what_is_no_picture_is_lost(tmp_path: Path) -> None:
-    Pictures(folder=tmp_path, puller=Odd()).take(BEFORE)
+    drawer(tmp_path, Odd()).take(BEFORE)
     rows = mapped(tmp_path / "step-000000.png").rows
     assert all(corner is None for row in rows for corner in row.corners)
 

@@ -2,7 +2,6 @@
 
 import asyncio
 import json
-import os
 import random
 import signal
 import sys
@@ -61,7 +60,7 @@ class Driver:
                 self._server.send(peer, Records(session=session, records=tuple(part), configs=configs))
                 sent += len(part)
 
-    async def until(self, written: int, timeout_s: float = 60.0) -> None:
+    async def until(self, written: int, timeout_s: float = 120.0) -> None:
         async with asyncio.timeout(timeout_s):
             while self.written < written:
                 self.progress.clear()
@@ -84,35 +83,65 @@ def served(blobs: BlobServer, records: Sequence[Record]) -> list[Record]:
     return made
 
 
-async def start(address: str, runs: Path) -> asyncio.subprocess.Process:
-    return await asyncio.create_subprocess_exec(
-        sys.executable, "-c", CODE, address, str(runs), stderr=asyncio.subprocess.DEVNULL
-    )
+class Stage:
+    """A driver, a blob server and recorder processes; everything ends with the `async with`."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self._processes: list[asyncio.subprocess.Process] = []
+        self._tasks: list[asyncio.Task[None]] = []
+
+    async def __aenter__(self) -> "Stage":
+        self._blobs = BlobServer.bind("ipc", "blobs", self.folder)
+        self._server = await ControlServer.bind(f"ipc://{self.folder}/driver.sock")
+        self._tasks.append(asyncio.create_task(self._blobs.serve()))
+        return self
+
+    async def __aexit__(self, *exc: object) -> None:
+        for process in self._processes:
+            if process.returncode is None:
+                process.kill()
+                await process.wait()
+        for task in self._tasks:
+            task.cancel()
+        self._server.close()
+        self._blobs.close()
+
+    def drive(self, records: Sequence[Record]) -> Driver:
+        driver = Driver(self._server, served(self._blobs, records))
+        self._tasks.append(asyncio.create_task(driver.serve()))
+        return driver
+
+    async def start(self) -> asyncio.subprocess.Process:
+        process = await asyncio.create_subprocess_exec(
+            sys.executable,
+            "-c",
+            CODE,
+            self._server.address,
+            str(self.folder / "runs"),
+            stderr=asyncio.subprocess.DEVNULL,
+        )
+        self._processes.append(process)
+        return process
 
 
 @pytest.mark.parametrize("seed", [1])
 async def test_killed_at_random_no_line_is_lost_or_twice(tmp_path: Path, seed: int) -> None:
-    blobs = BlobServer.bind("ipc", "blobs", tmp_path)
-    server = await ControlServer.bind(f"ipc://{tmp_path}/driver.sock")
-    records = served(blobs, plausible_run(num_steps=4, every=2, num_prompts=4))
-    driver = Driver(server, records)
-    serving = [asyncio.create_task(driver.serve()), asyncio.create_task(blobs.serve())]
+    records = plausible_run(num_steps=4, every=2, num_prompts=4)
     chance = random.Random(seed)
-    for share in (0.0, 0.3, 0.6):
-        process = await start(server.address, tmp_path / "runs")
-        await driver.until(int(share * len(records)) + 1)
-        await asyncio.sleep(chance.random() * 0.1)
-        process.kill()
-        await process.wait()
-    process = await start(server.address, tmp_path / "runs")
-    await driver.until(len(records))
-    process.send_signal(signal.SIGTERM)
-    assert await asyncio.wait_for(process.wait(), 20) == ExitCode.ASKED_TO_STOP
-    assert driver.left.is_set()
-    for task in serving:
-        task.cancel()
-    server.close()
-    blobs.close()
+    async with Stage(tmp_path) as stage:
+        driver = stage.drive(records)
+        for share in (0.0, 0.3, 0.6):
+            process = await stage.start()
+            await driver.until(int(share * len(records)) + 1)
+            await asyncio.sleep(chance.random() * 0.1)
+            process.kill()
+            await process.wait()
+        process = await stage.start()
+        await driver.until(len(records))
+        process.send_signal(signal.SIGTERM)
+        assert await asyncio.wait_for(process.wait(), 60) == ExitCode.ASKED_TO_STOP
+        await asyncio.wait_for(driver.left.wait(), 10)
     folder = tmp_path / "runs" / JOB
     events = [json.loads(line) for line in (folder / "events.jsonl").read_text().splitlines()]
     assert [event["seq"] for event in events] == list(range(len(records)))
@@ -125,17 +154,14 @@ async def test_killed_at_random_no_line_is_lost_or_twice(tmp_path: Path, seed: i
 
 
 async def test_two_recorders_on_one_folder(tmp_path: Path) -> None:
-    server = await ControlServer.bind(f"ipc://{tmp_path}/driver.sock")
-    driver = Driver(server, [])
-    serving = asyncio.create_task(driver.serve())
-    first = await start(server.address, tmp_path / "runs")
-    async with asyncio.timeout(30):
-        while not driver.hellos:
-            driver.progress.clear()
-            await driver.progress.wait()
-    second = await start(server.address, tmp_path / "runs")
-    assert await asyncio.wait_for(second.wait(), 30) == ExitCode.BAD_CONFIG
-    os.kill(first.pid, signal.SIGTERM)
-    assert await asyncio.wait_for(first.wait(), 20) == ExitCode.ASKED_TO_STOP
-    serving.cancel()
-    server.close()
+    async with Stage(tmp_path) as stage:
+        driver = stage.drive([])
+        first = await stage.start()
+        async with asyncio.timeout(120):
+            while not driver.hellos:
+                driver.progress.clear()
+                await driver.progress.wait()
+        second = await stage.start()
+        assert await asyncio.wait_for(second.wait(), 120) == ExitCode.BAD_CONFIG
+        first.send_signal(signal.SIGTERM)
+        assert await asyncio.wait_for(first.wait(), 60) == ExitCode.ASKED_TO_STOP

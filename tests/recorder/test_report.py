@@ -153,7 +153,7 @@ def test_a_failed_job_says_so_first(tmp_path: Path) -> None:
 
 def test_nothing_poor_is_said_with_what_was_looked_at(tmp_path: Path) -> None:
     text = parsed(render(tmp_path, told(RECORDS[:2]))).text
-    assert "Nothing stood out. Looked at: evaluated figures that fell" in text
+    assert "Nothing stood out. Looked at: evaluated figures that fell or did not rise" in text
 
 
 def test_lost_pictures_are_lost_on_the_page_too(tmp_path: Path) -> None:
