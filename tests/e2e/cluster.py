@@ -193,6 +193,11 @@ def running(
         shutil.rmtree(folder, ignore_errors=True)
 
 
+def warm_up(cluster: Cluster) -> None:
+    """A job that every generator and the trainer must work for: the first one imports diffusers."""
+    cluster.run("warm-up", "training.deterministic=true", "training.global_steps=1", "eval.enabled=false")
+
+
 def short_job(folder: Path) -> tuple[str, ...]:
     """Overrides that make the demo's job one of seconds: 4 global steps of 2 prompts x 4 samples, 4 timesteps."""
     prompts = folder / "prompts.txt"
@@ -203,11 +208,11 @@ def short_job(folder: Path) -> tuple[str, ...]:
         "data.prompts_per_rollout=2",
         "data.samples_per_prompt=4",
         "sampling.num_timesteps=4",
-        "sampling.rollout_batch=3",
+        "sampling.rollout_batch=2",
         "algorithm.options.window_size=2",
         "algorithm.options.window_range=[0, 2]",
         "training.global_steps=4",
-        "training.update_batch=2",
+        "training.update_batch=3",
         "training.timestep_width=1",
         "eval.samples=2",
         "eval.during_samples=1",

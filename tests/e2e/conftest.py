@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.e2e.cluster import Cluster, running
+from tests.e2e.cluster import Cluster, running, warm_up
 from tests.e2e.run import Run
 
 
@@ -12,10 +12,11 @@ from tests.e2e.run import Run
 def cluster() -> Iterator[Cluster]:
     """A driver, a trainer, two generators, a reward process and a recorder. Tests give their jobs ids of their own."""
     with running() as cluster:
+        warm_up(cluster)
         yield cluster
 
 
 @pytest.fixture(scope="session")
 def short(cluster: Cluster) -> Run:
-    """The short job as it is, on one generator, so that forward passes of rollout and update differ in size."""
-    return cluster.run("short", "eval.every=2", "schedule.generators=['t/generator/0']")
+    """The short job as it is, with one evaluation more."""
+    return cluster.run("short", "eval.every=2")
