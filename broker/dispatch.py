@@ -5,6 +5,7 @@ Who is not given anything gets a cause for its idle time. Decides through `gener
 
 from broker import requests
 from broker.generation import (
+    ahead,
     claimable,
     encoded,
     holds,
@@ -113,11 +114,11 @@ def next_update(job: Job) -> MicroBatch | None:
 
 
 def _ask_strategy(state: State, job: Job, worker: Worker) -> bool:
-    batch = next_update(job)
+    batch, pending = next_update(job), claimable(job)
     can_assist = (
         not job.spec.deterministic
         and not job.colocated
-        and claimable(job) is not None
+        and pending is not None
         and holds(job, worker, job.rollout_stamp)
     )
     if batch is not None:
@@ -130,6 +131,7 @@ def _ask_strategy(state: State, job: Job, worker: Worker) -> bool:
         ready=len(job.uq) if batch is not None else 0,
         in_flight=flight,
         assisted=job.assisted,
+        stale=pending is not None and ahead(job, pending),
     )
     answer = strategy_of(job.spec.strategy).decide(view)
     state.record(
@@ -180,7 +182,7 @@ def idle_cause(state: State, job: Job, worker: Worker) -> tuple[str, bool]:
 
 
 def wanted_but_not_encoded(job: Job) -> bool:
-    return bool(job.unclaimed) and claimable(job) is None
+    return bool(job.unclaimed) and not any(encoded(job, batch) for batch in job.unclaimed)
 
 
 def _trainer_cause(job: Job) -> tuple[str, bool]:

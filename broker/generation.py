@@ -107,10 +107,26 @@ def offer_evaluation(state: State, job: Job, worker: Worker) -> bool:
 
 
 def claimable(job: Job) -> MicroBatch | None:
-    """The next micro-batch nobody has claimed, once its prompts are encoded. None while an evaluation claims."""
-    if job.evaluation is not None and job.evaluation.unclaimed:
+    """The next micro-batch nobody has claimed, once its prompts are encoded. None between two rollouts.
+
+    One of the next global step is stale when it is made now (TCSS): at most `stale_quota` are.
+    """
+    if job.at_border:
         return None
-    return next((batch for batch in job.unclaimed if encoded(job, batch)), None)
+    batch = next((batch for batch in job.unclaimed if encoded(job, batch)), None)
+    if batch is None or batch.pinned or not ahead(job, batch):
+        return batch
+    return None if job.spec.deterministic or num_stale(job) >= job.spec.stale_quota else batch
+
+
+def num_stale(job: Job) -> int:
+    """Micro-batches of the next rollout that are claimed, so with a version older than they will be trained on."""
+    return sum(batch.stamp is not None and ahead(job, batch) for batch in job.rollout)
+
+
+def ahead(job: Job, batch: MicroBatch) -> bool:
+    """Whether the micro-batch belongs to the rollout after the one being trained on."""
+    return batch.purpose == "train" and batch.rollout > job.global_step // job.spec.updates_per_rollout
 
 
 def offer_assistance(state: State, job: Job, trainer: Worker) -> bool:
@@ -136,7 +152,7 @@ def _claim(state: State, job: Job, worker: Worker) -> bool:
     batch = claimable(job)
     if batch is None:
         return False
-    stamp = job.rollout_stamp if holds(job, worker, job.rollout_stamp) else job.stamp
+    stamp = batch.pinned or (job.rollout_stamp if holds(job, worker, job.rollout_stamp) else job.stamp)
     if not holds(job, worker, stamp):
         return False
     members = pool(state, job)

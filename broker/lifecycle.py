@@ -46,6 +46,8 @@ def advance(state: State, job: Job) -> None:
         close_step(state, job, None)
     if job.open and job.evaluation is None:
         _open_next(state, job)
+    if job.open and job.spec.stale_quota and not job.at_border and not job.unclaimed:
+        _open_early(job)
 
 
 def _start(state: State, job: Job) -> None:
@@ -79,13 +81,12 @@ def _open_next(state: State, job: Job) -> None:
     last = job.global_step == spec.num_global_steps
     label = "before" if job.global_step == 0 else "after" if last else "during"
     due = label != "during" or (rules.every > 0 and job.global_step % rules.every == 0)
-    at_border = not job.rollout
-    if rules.enabled and due and at_border and not _was_evaluated(job):
+    if rules.enabled and due and job.at_border and not _was_evaluated(job):
         _open_evaluation(state, job, label)
     elif last:
         if not job.checkpoint_due and job.checkpoint_at[0] == job.global_step and job.checkpoint:
             finish(state, job, "completed")
-    elif at_border:
+    elif job.at_border:
         _open_rollout(state, job)
 
 
@@ -107,8 +108,32 @@ def _open_evaluation(state: State, job: Job, label: str) -> None:
 
 
 def _open_rollout(state: State, job: Job) -> None:
+    if not job.step_batches():
+        job.rollout = _batches(job, job.global_step)
+        job.unclaimed = list(job.rollout)
+    job.at_border = False
+    job.rollout_stamp = job.stamp
+    job.assisted, job.trainer_waits = 0, False
+    job.reason = ""
+    job.step_start_ns = state.now
+
+
+def _open_early(job: Job) -> None:
+    """TCSS: at the tail of a step, the next rollout's micro-batches may be claimed, `stale_quota` of them."""
+    if job.global_step + 1 >= job.spec.num_global_steps or job.rollout[-1].global_step > job.global_step:
+        return
+    batches = _batches(job, job.global_step + 1)
+    if job.spec.deterministic:
+        for batch in batches[: job.spec.stale_quota]:
+            batch.pinned = job.stamp
+    job.rollout += batches
+    job.unclaimed = list(batches)
+
+
+def _batches(job: Job, global_step: int) -> list[MicroBatch]:
+    """Micro-batches of the rollout that feeds a global step, from that step on."""
     updates = job.spec.updates_per_rollout
-    rollout, done = divmod(job.global_step, updates)
+    rollout = global_step // updates
     plans = plan_rollout(job.spec, rollout)
     batches = [
         MicroBatch(
@@ -122,13 +147,8 @@ def _open_rollout(state: State, job: Job) -> None:
     ]
     # After a restart inside a rollout, what earlier global steps were made of is not made again; the last rollout may
     # have micro-batches of global steps that will never be.
-    steps = range(rollout * updates + done, job.spec.num_global_steps)
-    job.rollout = [batch for batch in batches if batch.global_step in steps]
-    job.unclaimed = list(job.rollout)
-    job.rollout_stamp = job.stamp
-    job.assisted, job.trainer_waits = 0, False
-    job.reason = ""
-    job.step_start_ns = state.now
+    steps = range(global_step, job.spec.num_global_steps)
+    return [batch for batch in batches if batch.global_step in steps]
 
 
 def close_step(state: State, job: Job, result: CommitResult | None) -> None:
@@ -145,6 +165,7 @@ def close_step(state: State, job: Job, result: CommitResult | None) -> None:
     for batch in batches:
         job.uq.remove(batch)
     job.rollout = [batch for batch in job.rollout if batch.global_step >= job.global_step]
+    job.at_border = job.global_step % job.spec.updates_per_rollout == 0
     job.assisted, job.trainer_waits = 0, False
     job.step_start_ns = state.now
     every = job.spec.checkpoint_every
@@ -267,7 +288,7 @@ def free_batches(state: State, job: Job, batches: list[MicroBatch], keep_for: in
 def retire(state: State, job: Job) -> None:
     """Versions that no open micro-batch names may go, on whoever staged or published them."""
     batches = job.rollout + (job.evaluation.micro_batches if job.evaluation else [])
-    stamps = [batch.stamp for batch in batches if batch.stamp] + [job.stamp]
+    stamps = [stamp for batch in batches for stamp in (batch.stamp, batch.pinned) if stamp] + [job.stamp]
     if job.rollout:
         stamps.append(job.rollout_stamp)
     oldest = min(stamp[1] for stamp in stamps)

@@ -3,7 +3,7 @@
 Invariant: whatever happens here, a (job, incarnation, global step, micro-batch, sample) is trained on at most once.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 from broker.blobs import free, free_fragments
 from broker.commands import Evict
@@ -73,10 +73,18 @@ def lose_lease(state: State, lease: Lease, reason: str, told: bool = False) -> N
 def requeue_fragment(state: State, job: Job, batch: MicroBatch, fragment: Fragment) -> None:
     """Generate again under the same stamp, wherever that version is held."""
     free_fragments(state, [fragment])
+    _count_waste(job, [fragment])
     fragment.forget()
     batch.phase, batch.outcome = Phase.CLAIMED, None
     if (batch, fragment) not in job.waiting:
         job.waiting.append((batch, fragment))
+
+
+def _count_waste(job: Job, fragments: Sequence[Fragment]) -> None:
+    """Samples that were made and will not be used: none, by design, without a loss."""
+    wasted = sum(fragment.num_samples for fragment in fragments if fragment.result is not None)
+    if wasted:
+        job.count("wasted_generation", wasted)
 
 
 def requeue_score(state: State, job: Job, batch: MicroBatch, fragment: Fragment) -> None:
@@ -174,11 +182,12 @@ def discard(state: State, job: Job, batch: MicroBatch, why: str) -> None:
     job.waiting = [entry for entry in job.waiting if entry[0] is not batch]
     job.uq.remove(batch)
     free_batches(state, job, [batch])
+    _count_waste(job, batch.fragments)
     batch.forget()
     unclaimed = job.evaluation.unclaimed if job.evaluation and batch.purpose == "evaluate" else job.unclaimed
     if batch not in unclaimed:
         unclaimed.append(batch)
-        unclaimed.sort(key=lambda other: other.index)
+        unclaimed.sort(key=lambda other: (other.global_step, other.index))
     job.count("discarded_micro_batches")
     message = f"micro-batch {batch.index} discarded: {why}"
     state.record(job, Notice(level="info", message=message, details={"count": "discarded_micro_batches"}))
@@ -211,7 +220,7 @@ def restart(state: State, job: Job, why: str) -> None:
             discard(state, job, batch, "the run goes back to a checkpoint")
         _drop_evaluation(state, job)
         job.rollout, job.unclaimed, job.waiting = [], [], []
-        job.global_step, job.version = step, version
+        job.global_step, job.version, job.at_border = step, version, True
     job.evaluated.update({(job.incarnation, done): None for _, done in list(job.evaluated) if done <= step})
     free(state, [weights.blob for weights in job.published.values()])
     job.published.clear()

@@ -92,6 +92,8 @@ class MicroBatch:
     groups: tuple[GroupPlan, ...]
     phase: Phase = Phase.PENDING
     stamp: Stamp | None = None
+    pinned: Stamp | None = None
+    """Deterministic staleness: the version it is to be made with, decided before it is claimed."""
     fragments: list[Fragment] = field(default_factory=list)
     outcome: Outcome | None = None
     group_metrics: dict[str, dict[str, float]] = field(default_factory=dict)
@@ -117,7 +119,7 @@ class MicroBatch:
 
     def forget(self) -> None:
         """Back to pending, without stamp: it will be made again at the version of then."""
-        self.phase, self.stamp, self.outcome = Phase.PENDING, None, None
+        self.phase, self.stamp, self.pinned, self.outcome = Phase.PENDING, None, None, None
         self.update_lease = self.update = None
         self.assisted = self.applied_first = False
         self.fragments.clear()

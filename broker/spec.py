@@ -1,6 +1,7 @@
 """What the core knows of a job: numbers and names, no paths but those it passes on. The driver makes it."""
 
 from dataclasses import dataclass, field
+from fractions import Fraction
 
 from digend.rl.advantages import Std
 from digend.rl.windows import Order
@@ -70,6 +71,8 @@ class JobSpec:
     checkpoint_every: int
     deterministic: bool
     lease_s: float
+    staleness: float = 0.0
+    """TCSS: largest share of a rollout's micro-batches made with the version before."""
     reward_retries: int
     task_retries: int
     max_skipped_steps: int
@@ -77,11 +80,21 @@ class JobSpec:
     labels: dict[str, str] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
+        if self.staleness and self.updates_per_rollout > 1:
+            raise ValueError(
+                f"schedule.staleness = {self.staleness} with training.updates_per_rollout = "
+                f"{self.updates_per_rollout}: samples would be more than one version old"
+            )
         if self.num_micro_batches % self.updates_per_rollout:
             raise ValueError(
                 f"schedule.updates_per_rollout = {self.updates_per_rollout} does not divide the "
                 f"{self.num_micro_batches} micro-batches of a rollout"
             )
+
+    @property
+    def stale_quota(self) -> int:
+        """floor(staleness x B), exactly; a colocated trainer has no tail to fill."""
+        return 0 if self.generators == () else int(Fraction(repr(self.staleness)) * self.num_micro_batches)
 
     @property
     def num_micro_batches(self) -> int:

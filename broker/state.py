@@ -105,6 +105,8 @@ class Job:
     """prompt uid -> lease"""
     rollout: list[MicroBatch] = field(default_factory=list)
     rollout_stamp: Stamp = (0, 0)
+    at_border: bool = True
+    """Between two rollouts: an evaluation may be due, and nothing is claimed until that is settled."""
     unclaimed: list[MicroBatch] = field(default_factory=list)
     waiting: list[tuple[MicroBatch, Fragment]] = field(default_factory=list)
     """fragments dealt and not yet leased"""

@@ -17,12 +17,16 @@ class Answer(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TrainerView:
-    """pending: micro-batches of the rollout nobody has claimed; ready: in UQ; assisted: TAG so far in this step."""
+    """pending: micro-batches nobody has claimed; ready: in UQ; assisted: TAG so far in this step.
+
+    stale: what is pending belongs to the next global step (TCSS), so that it would be made with an older version.
+    """
 
     pending: int
     ready: int
     in_flight: int
     assisted: int
+    stale: bool = False
 
 
 class Strategy(Protocol):
@@ -52,7 +56,7 @@ class Static:
     num: int
 
     def decide(self, view: TrainerView) -> Answer:
-        if view.assisted < self.num and view.pending:
+        if view.assisted < self.num and view.pending and not view.stale:
             return Answer.TAG
         return Never().decide(view)
 

@@ -31,6 +31,7 @@ def to_spec(config: JobConfig, prompts: Sequence[str], eval_prompts: Sequence[st
         micro_batch_groups=schedule.micro_batch_groups,
         partition=schedule.partition,
         strategy=schedule.strategy,
+        staleness=schedule.staleness,
         scoring=schedule.scoring,
         generators=None if schedule.generators is None else tuple(schedule.generators),
         num_timesteps=config.sampling.num_timesteps,

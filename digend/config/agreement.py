@@ -35,6 +35,8 @@ def job_complaints(config: JobConfig) -> Iterator[Complaint]:
             f"must divide the {micro_batches} micro-batches of a rollout "
             "(data.prompts_per_rollout / schedule.micro_batch_groups)",
         )
+    if config.schedule.staleness and updates > 1:
+        yield "schedule.staleness", "must be 0 where training.updates_per_rollout is more than 1"
     if not any(reward.weight for reward in config.rewards):
         yield "rewards", "every weight is 0: there would be nothing to learn from"
     yield from _twice("rewards", [reward.name for reward in config.rewards])

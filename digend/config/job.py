@@ -151,6 +151,15 @@ class ScheduleConfig(Section):
             description="Trainer-assisted generation: never, always or static:N.",
         ),
     ] = "never"
+    staleness: Annotated[
+        float,
+        Field(
+            ge=0,
+            le=1,
+            description="TCSS: largest share of a rollout's micro-batches that may be made with the policy version "
+            "before, while the trainer ends a global step; 0 is on-policy.",
+        ),
+    ] = 0.0
     scoring: Literal["colocated", "dedicated"] = Field(
         "colocated", description="Generators score, or reward processes do."
     )
