@@ -111,7 +111,7 @@ class BlobServer:
 
     def close(self, linger_ms: int = 0) -> None:
         """Frees the address and all blobs."""
-        self._channel.close(linger_ms)
+        self._channel.close_bound(self.address, linger_ms)
         with self._lock:
             self._blobs.clear()
 

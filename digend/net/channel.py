@@ -10,12 +10,16 @@ from typing import Any
 import zmq
 import zmq.asyncio
 
+from digend.net.addresses import socket_path
+
+CLOSE_MS = 2_000
+
 
 class Channel:
     """Owns the socket. `copy_threshold`: frames of at least so many bytes are sent without a copy."""
 
     def __init__(self, socket_type: int, *, copy_threshold: int = 65536) -> None:
-        self.socket: Any = zmq.asyncio.Context.instance().socket(socket_type)
+        self.socket: Any = zmq.asyncio.Socket(zmq.Context.instance(), socket_type)
         self._plain: Any = zmq.Socket.shadow(self.socket)
         self._plain.copy_threshold = copy_threshold
 
@@ -57,5 +61,20 @@ class Channel:
             pass
 
     def close(self, linger_ms: int) -> None:
+        """What was sent before gets `linger_ms` to leave, in the background."""
         if not self.socket.closed:
             self.socket.close(linger_ms)
+
+    def close_bound(self, address: str, linger_ms: int) -> None:
+        """The same for a bound socket; returns once the address is free to be bound again, or after CLOSE_MS.
+
+        ZeroMQ closes the listener in a thread of its own, and leaves an ipc socket file behind.
+        """
+        if self.socket.closed:
+            return
+        monitor: zmq.Socket[bytes] = self._plain.get_monitor_socket(zmq.EVENT_CLOSED)
+        self.socket.close(linger_ms)
+        monitor.poll(CLOSE_MS)
+        monitor.close(0)
+        if path := socket_path(address):
+            path.unlink(missing_ok=True)

@@ -72,10 +72,9 @@ class ControlServer:
             yield batch
 
     async def messages(self) -> AsyncIterator[Received]:
-        """The same, one by one."""
-        async for batch in self.batches():
-            for item in batch:
-                yield item
+        """The same, one by one; nothing is taken from the socket that was not asked for."""
+        while (frames := await self._channel.receive()) is not None:
+            yield self._received(frames)
 
     def send(self, peer: bytes, message: object) -> bool:
         """Never waits. False: the peer is gone, or does not take what it is sent (see `in_flight`); nothing
@@ -110,7 +109,7 @@ class ControlServer:
 
     def close(self, linger_ms: int = 500) -> None:
         """Messages sent before get `linger_ms` to leave. Frees the address."""
-        self._channel.close(linger_ms)
+        self._channel.close_bound(self.address, linger_ms)
         self._flights.clear()
         if self._claim:
             self._claim.release()

@@ -1,0 +1,331 @@
+"""Blobs: what was put is what is pulled, or BlobLost, or BlobCorrupt. Never silence, never other bytes."""
+
+import asyncio
+import gc
+import os
+import subprocess
+import sys
+import time
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import asynccontextmanager, contextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import zmq
+
+from digend.net.addresses import BadAddress
+from digend.net.blob_limits import CHUNK_BYTES, MAX_CHUNK_BYTES
+from digend.net.blobs import BlobClient, BlobCorrupt, BlobLost, BlobServer
+from digend.net.claims import AddressInUse
+from digend.wire.codec import decode, encode
+from digend.wire.messages import Pull, PullRefused
+from digend.wire.refs import BlobRef
+from digend.wire.tensors import Array, from_numpy, to_numpy
+from digend.wire.verbs import FROM_OWNER
+
+
+@asynccontextmanager
+async def serving(folder: Path, instance: str = "life-1", data: str = "ipc") -> AsyncIterator[BlobServer]:
+    server = BlobServer.bind(data, instance, folder)
+    task = asyncio.create_task(server.serve())
+    try:
+        yield server
+    finally:
+        server.close()
+        await task
+
+
+@pytest.fixture
+async def owner(folder: Path) -> AsyncIterator[BlobServer]:
+    async with serving(folder) as server:
+        yield server
+
+
+@pytest.fixture
+async def consumer() -> AsyncIterator[BlobClient]:
+    client = BlobClient()
+    yield client
+    client.close()
+    await asyncio.sleep(0)
+
+
+def _random(num_bytes: int, seed: int = 0) -> Array:
+    return from_numpy(np.random.default_rng(seed).integers(0, 256, num_bytes, np.uint8))
+
+
+def _bytes(tensors: dict[str, Array]) -> dict[str, tuple[str, tuple[int, ...], bytes]]:
+    return {name: (array.dtype, array.shape, bytes(array.data)) for name, array in tensors.items()}
+
+
+ODD = {
+    "bf16": Array("bfloat16", (2, 2), b"\x80\x3f\x00\x40\xc0\x7f\x80\xff"),
+    "scalar": from_numpy(np.array(2.5)),
+    "empty": Array("float32", (0, 7), b""),
+    "strided": from_numpy(np.arange(30, dtype=np.int64).reshape(5, 6)[::2, ::-1]),
+    "flags": from_numpy(np.array([True, False])),
+    "p/0/pixels": _random(3 * 16 * 16),
+    "large": _random(2 * CHUNK_BYTES + 17),
+}
+
+
+@pytest.mark.parametrize("data", ["ipc", "tcp://127.0.0.1", "tcp://127.0.0.1:*"])
+async def test_what_was_put_is_what_is_pulled(folder: Path, consumer: BlobClient, data: str) -> None:
+    async with serving(folder, data=data) as owner:
+        ref = owner.put(ODD)
+        assert ref.owner == owner.address
+        assert ref.num_bytes == sum(array.num_bytes for array in ODD.values()) == owner.held_bytes
+        pulled = await consumer.pull(ref)
+        assert list(pulled) == list(ODD)
+        assert _bytes(pulled) == _bytes(ODD)
+
+
+async def test_a_subset_in_manifest_order(owner: BlobServer, consumer: BlobClient) -> None:
+    pulled = await consumer.pull(owner.put(ODD), ["scalar", "bf16"])
+    assert list(pulled) == ["bf16", "scalar"]
+    assert to_numpy(pulled["scalar"]) == 2.5
+    assert await consumer.pull(owner.put(ODD), []) == {}
+    assert await consumer.pull(owner.put({})) == {}
+
+
+async def test_a_name_that_is_not_there_gets_the_nearest(owner: BlobServer, consumer: BlobClient) -> None:
+    with pytest.raises(BlobCorrupt, match="'scalr', did you mean 'scalar'"):
+        await consumer.pull(owner.put(ODD), ["scalr"])
+
+
+async def test_pulled_tensors_can_be_written(owner: BlobServer, consumer: BlobClient) -> None:
+    pulled = await consumer.pull(owner.put(ODD))
+    to_numpy(pulled["large"])[0] += 1
+
+
+async def test_many_pulls_at_once_and_the_same_one_twice(owner: BlobServer, consumer: BlobClient) -> None:
+    blobs = [{"t": _random(CHUNK_BYTES * (seed % 3) + seed, seed)} for seed in range(8)]
+    refs = [owner.put(blob) for blob in blobs]
+    pulled = await asyncio.gather(*(consumer.pull(ref) for ref in refs + refs))
+    for got, want in zip(pulled, blobs + blobs, strict=True):
+        assert _bytes(got) == _bytes(want)
+
+
+async def test_a_manifest_of_several_chunks(owner: BlobServer, consumer: BlobClient) -> None:
+    tensors = {f"{number}/" + "n" * 3000: Array("uint8", (0,), b"") for number in range(1000)}
+    assert list(await consumer.pull(owner.put(tensors))) == list(tensors)
+
+
+async def test_64_mib(owner: BlobServer, consumer: BlobClient, record_property: Callable[[str, object], None]) -> None:
+    array = _random(64 * 1024 * 1024)
+    ref = owner.put({"weights": array})
+    start = time.perf_counter()
+    pulled = await consumer.pull(ref)
+    record_property("seconds_for_64_mib", time.perf_counter() - start)
+    assert pulled["weights"].data == array.data
+
+
+async def test_put_from_other_threads(owner: BlobServer, consumer: BlobClient) -> None:
+    refs = await asyncio.gather(*(asyncio.to_thread(owner.put, {"t": _random(100, seed)}) for seed in range(20)))
+    assert len({ref.id for ref in refs}) == 20
+    for seed, ref in enumerate(refs):
+        assert bytes((await consumer.pull(ref))["t"].data) == bytes(_random(100, seed).data)
+
+
+async def test_freed_blobs_are_refused_and_their_memory_is_let_go(owner: BlobServer, consumer: BlobClient) -> None:
+    keep, drop = owner.put({"t": _random(10)}), owner.put({"t": _random(20)})
+    owner.free([drop.id, "unknown"])
+    assert owner.held_bytes == 10
+    with pytest.raises(BlobLost, match="does not hold it"):
+        await consumer.pull(drop)
+    assert (await consumer.pull(keep))["t"].shape == (10,)
+
+
+async def test_the_garbage_collector_gets_a_freed_blob(owner: BlobServer, consumer: BlobClient, until: Any) -> None:
+    class Watched(np.ndarray[Any, Any]):
+        gone = False
+
+        def __del__(self) -> None:
+            Watched.gone = True
+
+    values = np.zeros(CHUNK_BYTES, np.uint8).view(Watched)
+    ref = owner.put({"t": Array("uint8", values.shape, values.data)})
+    del values
+    await consumer.pull(ref)
+    assert not Watched.gone
+    owner.free([ref.id])
+    await until(lambda: bool(gc.collect() is not None and Watched.gone))
+
+
+async def test_changed_bytes_are_corrupt_and_name_the_tensor(owner: BlobServer, consumer: BlobClient) -> None:
+    values = np.zeros(CHUNK_BYTES + 5, np.uint8)
+    ref = owner.put({"good": _random(10), "bad": from_numpy(values)})
+    values[CHUNK_BYTES + 1] = 1
+    with pytest.raises(BlobCorrupt, match="'bad' has another digest"):
+        await consumer.pull(ref)
+    assert "good" in await consumer.pull(ref, ["good"])
+
+
+async def test_a_reference_that_does_not_fit_is_corrupt(owner: BlobServer, consumer: BlobClient) -> None:
+    ref = owner.put(ODD)
+    with pytest.raises(BlobCorrupt, match="digest"):
+        await consumer.pull(replace(ref, digest="0" * 32))
+    with pytest.raises(BlobCorrupt, match="add up"):
+        await consumer.pull(replace(ref, num_bytes=ref.num_bytes + 1))
+
+
+async def test_the_limit_is_checked_before_memory_is_taken(owner: BlobServer) -> None:
+    client = BlobClient(max_bytes=1000)
+    with pytest.raises(BlobCorrupt, match="limit of 1000"):
+        await client.pull(owner.put(ODD))
+    client.close()
+
+
+async def test_another_life_at_the_same_address_does_not_have_it(folder: Path, consumer: BlobClient) -> None:
+    async with serving(folder, "life-1", "tcp://127.0.0.1") as first:
+        ref = first.put({"t": _random(10)})
+        address = first.address
+        await consumer.pull(ref)
+    async with serving(folder, "life-2", address) as second:
+        second.put({"t": _random(10)})
+        with pytest.raises(BlobLost, match="life-2 does not hold it"):
+            await consumer.pull(ref)
+        assert await consumer.pull(second.put({"t": _random(10)}))
+
+
+OWNER = """
+import asyncio, os, sys
+from pathlib import Path
+from digend.net.blobs import BlobServer
+from digend.wire.tensors import Array
+class Dying(BlobServer):
+    left = int(sys.argv[2])
+    def _reply(self, frames):
+        if not self.left:
+            os.kill(os.getpid(), 9)
+        self.left -= 1
+        return super()._reply(frames)
+async def main():
+    server = Dying.bind("ipc", f"life-{os.getpid()}", Path(sys.argv[1]))
+    ref = server.put({"t": Array("uint8", (64 << 20,), bytes(64 << 20))})
+    print(ref.owner, ref.instance, ref.id, ref.num_bytes, ref.digest, flush=True)
+    await server.serve()
+asyncio.run(main())
+"""
+
+
+@contextmanager
+def dying_owner(folder: Path, replies: int) -> Iterator[tuple[subprocess.Popen[str], BlobRef]]:
+    """A process that holds 64 MiB and kills itself with signal 9 after so many replies."""
+    command = [sys.executable, "-c", OWNER, str(folder), str(replies)]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        owner, instance, blob, num_bytes, digest = process.stdout.readline().split()
+        try:
+            yield process, BlobRef(owner=owner, instance=instance, id=blob, num_bytes=int(num_bytes), digest=digest)
+        finally:
+            process.kill()
+
+
+@pytest.mark.parametrize("replies", [0, 1, 5])
+async def test_an_owner_killed_in_the_middle_is_lost(folder: Path, consumer: BlobClient, replies: int) -> None:
+    with dying_owner(folder, replies) as (process, ref):
+        with pytest.raises(BlobLost, match=r"silent for 0\.5 s"):
+            await consumer.pull(ref, timeout_s=0.5)
+        assert process.wait(10) == -9
+
+
+async def test_nobody_there_is_lost(folder: Path, consumer: BlobClient) -> None:
+    for owner in (f"ipc://{folder}/nobody.sock", "tcp://10.1.2.3:4"):
+        ref = BlobRef(owner=owner, instance="i", id="i-0", num_bytes=1, digest="d")
+        with pytest.raises(BlobLost):
+            await consumer.pull(ref, timeout_s=0.1)
+
+
+class Slow(BlobServer):
+    """Takes its time for each chunk."""
+
+    async def serve(self) -> None:
+        while (frames := await self._channel.receive()) is not None:
+            await asyncio.sleep(0.05)
+            self._channel.send([frames[0], *self._reply(frames[1:])])
+
+
+async def test_each_chunk_renews_the_patience_of_all_pulls(folder: Path, consumer: BlobClient) -> None:
+    owner = Slow.bind("ipc", "slow", folder)
+    task = asyncio.create_task(owner.serve())
+    refs = [owner.put({f"t{number}": _random(20, number) for number in range(8)}) for _ in range(2)]
+    start = time.monotonic()
+    await asyncio.gather(*(consumer.pull(ref, timeout_s=0.4) for ref in refs))
+    assert time.monotonic() - start > 0.4
+    owner.close()
+    await task
+
+
+async def test_a_cancelled_pull_gives_its_credit_back(owner: BlobServer, consumer: BlobClient) -> None:
+    ref = owner.put({"t": _random(40 * CHUNK_BYTES)})
+    for _ in range(10):
+        pull = asyncio.create_task(consumer.pull(ref))
+        for _ in range(20):
+            await asyncio.sleep(0)
+        pull.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await pull
+    assert (await consumer.pull(ref))["t"].num_bytes == ref.num_bytes
+
+
+async def test_requests_that_make_no_sense_are_refused(owner: BlobServer, consumer: BlobClient, until: Any) -> None:
+    ref = owner.put({"t": _random(10)})
+    context = zmq.Context()
+    dealer = context.socket(zmq.DEALER)
+    dealer.connect(owner.address)
+    good = Pull(request="7", blob=ref.id, name="t", offset=0, size=10)
+    bad = [
+        replace(good, offset=-1),
+        replace(good, offset=11),
+        replace(good, size=-1),
+        replace(good, size=MAX_CHUNK_BYTES + 1),
+        replace(good, name="u"),
+        replace(good, blob="x"),
+    ]
+    for data in [b"garbage", *(encode(pull) for pull in bad)]:
+        dealer.send(data)
+    dealer.send_multipart([b"", encode(good)])
+    for _ in range(len(bad) + 2):
+        await until(lambda: bool(dealer.poll(0)))
+        assert isinstance(decode(dealer.recv(), FROM_OWNER), PullRefused)
+    assert await consumer.pull(ref)
+    dealer.close(0)
+    context.term()
+
+
+async def test_a_slice_past_the_end_is_short(owner: BlobServer) -> None:
+    ref = owner.put({"t": _random(10)})
+    header, chunk = owner._chunk(Pull(request="r", blob=ref.id, name="t", offset=8, size=10))
+    assert decode(header, FROM_OWNER).total == 10
+    assert len(chunk) == 2
+
+
+async def test_bad_data_addresses_and_names_in_use(folder: Path, owner: BlobServer) -> None:
+    with pytest.raises(BadAddress, match="loopback"):
+        BlobServer.bind("tcp://0.0.0.0", "i", folder)
+    with pytest.raises(BadAddress, match="write 'ipc'"):
+        BlobServer.bind("ipc://x.sock", "i", folder)
+    with pytest.raises(BadAddress, match="bytes"):
+        BlobServer.bind("ipc", "i", folder / ("x" * 100))
+    with pytest.raises(AddressInUse, match="life-1"):
+        BlobServer.bind("ipc", "life-1", folder)
+
+
+def _socket_file(address: str) -> Path:
+    return Path(address.removeprefix("ipc://"))
+
+
+async def test_socket_files_of_killed_processes_are_swept(folder: Path) -> None:
+    async with serving(folder, "alive") as alive:
+        with dying_owner(folder, 0) as (process, ref):
+            process.kill()
+        files = [_socket_file(ref.owner), _socket_file(alive.address)]
+        async with serving(folder, "too early"):
+            assert [file.exists() for file in files] == [True, True]
+        for file in files:
+            os.utime(file, (0, 0))
+        async with serving(folder, "later"):
+            assert [file.exists() for file in files] == [False, True]
