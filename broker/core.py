@@ -98,7 +98,7 @@ def _gone(state: State, event: WorkerGone) -> None:
 def _beat(state: State, event: WorkerBeat) -> None:
     worker = state.by_session(event.session)
     if worker is not None:
-        sessions.beat(state, worker, event.lease, event.done)
+        sessions.beat(state, worker, event.lease, event.done, event.device)
 
 
 def _finished(state: State, event: TaskFinished) -> None:

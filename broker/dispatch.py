@@ -120,6 +120,7 @@ def _ask_strategy(state: State, job: Job, worker: Worker) -> bool:
         and not job.colocated
         and pending is not None
         and holds(job, worker, job.rollout_stamp)
+        and worker.health.room(state.now, job.id)
     )
     if batch is not None:
         job.trainer_waits = False
@@ -160,6 +161,8 @@ def idle_cause(state: State, job: Job, worker: Worker) -> tuple[str, bool]:
         return "driver restart", False
     if worker.torpid:
         return "torpid", False
+    if not worker.able:
+        return "GPU lost", False
     if state.disk_full:
         return "disk full", False
     if job.state == "preparing":

@@ -16,15 +16,26 @@ class Estimate:
 
     num_seen: int = 0
     recent: deque[float] = field(default_factory=lambda: deque(maxlen=_RECENT))
+    doubtful: bool = False
 
     def add(self, total_ns: int, num_units: int) -> None:
         if num_units < 1 or total_ns <= 0:
             return
-        if self.num_seen == 1:
+        if self.num_seen == 1 or self.doubtful:
             # The first task of a kind pays for compilation and caches: once there is a second, forget it.
             self.recent.clear()
+        self.doubtful = False
         self.num_seen += 1
         self.recent.append(total_ns / num_units)
+
+    def rescale(self, factor: float) -> None:
+        """The worker became slower by `factor` since; a guess, for not all work follows the clock."""
+        for index, each in enumerate(self.recent):
+            self.recent[index] = each * factor
+
+    def invalidate(self) -> None:
+        """Until the next task what is known is still the best guess; then it is forgotten."""
+        self.doubtful = True
 
     @property
     def ns(self) -> float | None:

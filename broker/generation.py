@@ -156,7 +156,7 @@ def _claim(state: State, job: Job, worker: Worker) -> bool:
     if not holds(job, worker, stamp):
         return False
     members = pool(state, job)
-    able = [member for member in members if holds(job, member, stamp) and member.session and not member.torpid]
+    able = [member for member in members if holds(job, member, stamp) and member.able]
     if job.spec.deterministic and len(able) < len(members):
         return False  # the cut decides which samples share a forward pass: wait for the whole pool
     if switching(state, job, stamp):
@@ -176,7 +176,7 @@ def switching(state: State, job: Job, stamp: Stamp) -> bool:
     if state.now >= job.switch_until_ns:
         return False
     key = (job.id, stamp)
-    return any(key in worker.staging and worker.session and not worker.torpid for worker in pool(state, job))
+    return any(key in worker.staging and worker.able for worker in pool(state, job))
 
 
 def _speeds(job: Job, workers: list[Worker]) -> dict[str, float]:

@@ -243,10 +243,10 @@ class Shell:
         self.leave()
 
     def _end_job(self, job: str) -> None:
+        """Results are told on: the driver frees what they name."""
         self.waiting = [order for order in self.waiting if order.task.job != job]
         if self.running is not None and self.running.order.task.job == job:
             self._stop(self.running)
-        self.outcomes = {lease: kept for lease, kept in self.outcomes.items() if kept.order.task.job != job}
         self.engine.unload(job)
         self._begin()
 

@@ -165,10 +165,15 @@ def discard_unreachable(state: State, job: Job) -> None:
     for batch in {id(batch): batch for batch, _ in job.waiting}.values():
         if batch.stamp is None or batch.stamp == job.stamp:
             continue
+        weights = job.published.get(batch.stamp[1])
+        coming = weights is not None and weights.incarnation == batch.stamp[0]
         members = [worker for worker in state.workers.values() if in_pool(job, worker)]
-        key = (job.id, batch.stamp)
-        if not any(holds(job, member, batch.stamp) or key in member.staging for member in members):
+        if not any(holds(job, member, batch.stamp) or (coming and _stages(job, member, batch)) for member in members):
             discard(state, job, batch, f"no worker holds version {batch.stamp[1]}")
+
+
+def _stages(job: Job, worker: Worker, batch: MicroBatch) -> bool:
+    return any(key == (job.id, batch.stamp) for key in worker.staging)
 
 
 def discard(state: State, job: Job, batch: MicroBatch, why: str) -> None:

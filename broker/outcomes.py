@@ -222,6 +222,8 @@ def _failed(state: State, worker: Worker, lease: Lease, error: TaskError) -> Non
         ),
     )
     job.count("failed_tasks")
+    if error.reason == "out_of_memory" and lease.label == "assist":
+        worker.health.ran_out(job.id)
     if error.reason in _FATAL:
         finish(state, job, "failed", f"{lease.label} on {worker.name}: {error.message}")
     elif error.reason == "blob_lost":

@@ -5,8 +5,10 @@ Owns HELLO with inventory, heartbeats, lease expiry and what a driver restart me
 
 from broker.blobs import forget_told, free, pay
 from broker.commands import End, Evict, RevokeLease, WakeAt
+from broker.devices import observe
 from broker.losses import lose_lease, lose_worker, reset_step, restart
 from broker.state import Job, Lease, State, Worker
+from digend.wire.devices import DeviceState
 from digend.wire.messages import Hello
 from digend.wire.records import WorkerState
 
@@ -122,14 +124,17 @@ def _tell(state: State, worker: Worker, name: str, reason: str) -> None:
             worker.idle_since = state.now
 
 
-def beat(state: State, worker: Worker, lease_id: str | None, done: int) -> None:
+def beat(state: State, worker: Worker, lease_id: str | None, done: int, device: DeviceState | None = None) -> None:
     worker.beat_ns = state.now
     if worker.torpid:
         worker.torpid = False
         _tell(state, worker, "healed", "heartbeats again")
     lease = state.leases.get(lease_id or "")
-    if lease is not None and lease.worker == worker.name and done > lease.done:
+    if lease is not None and lease.worker != worker.name:
+        lease = None
+    if lease is not None and done > lease.done:
         lease.done, lease.progress_ns = done, state.now
+    observe(state, worker, lease, device)
 
 
 def expire(state: State, late_ns: int) -> None:

@@ -6,10 +6,12 @@ Iteration is over dicts and lists in insertion order only, never over sets, so t
 from dataclasses import dataclass, field
 
 from broker.commands import Command, Write
+from broker.device_health import DeviceHealth
 from broker.estimates import Estimate
 from broker.microbatch import Fragment, MicroBatch, Phase, Stamp
 from broker.queues import Queue
 from broker.spec import JobSpec
+from digend.wire.devices import DeviceState
 from digend.wire.messages import Hello
 from digend.wire.records import Record, RecordBody
 from digend.wire.refs import BlobRef, WeightsRef
@@ -39,6 +41,8 @@ class Worker:
     idle_bubble: bool = False
     num_tasks: int = 0
     generation: Estimate = field(default_factory=Estimate)
+    device: DeviceState | None = None
+    health: DeviceHealth = field(default_factory=DeviceHealth)
 
     @property
     def name(self) -> str:
@@ -49,8 +53,18 @@ class Worker:
         return self.hello.role
 
     @property
+    def able(self) -> bool:
+        lost = self.device is not None and self.device.status == "lost"
+        return self.session is not None and not self.torpid and not lost
+
+    @property
     def free(self) -> bool:
-        return self.session is not None and not self.torpid and self.lease is None
+        return self.able and self.lease is None
+
+    @property
+    def estimates(self) -> tuple[Estimate, ...]:
+        """All that is known of its speed: a change of its GPU's clock concerns every one."""
+        return (self.generation,)
 
 
 @dataclass(slots=True, eq=False)

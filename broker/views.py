@@ -3,6 +3,7 @@
 from broker.dispatch import involved
 from broker.microbatch import Phase
 from broker.state import SECOND, Job, Lease, State, Worker
+from digend.wire.devices import DeviceState
 from digend.wire.views import JobView, NodeView, QueueItem, QueueView, StatusView
 
 
@@ -106,6 +107,8 @@ def _problems(state: State, job: Job | None, now_ns: int) -> tuple[str, ...]:
             found.append(f"{worker.name}: not back since the driver's restart {silent:.0f} s ago")
         elif worker.torpid:
             found.append(f"{worker.name}: torpid, no heartbeat for {silent:.0f} s")
+        elif not worker.able:
+            found.append(f"{worker.name}: its GPU is lost and needs its box restarted; it gets no more work")
     if state.disk_full:
         found.append(f"disk full: {state.disk_full}")
     if job is not None and job.state == "preparing" and job.reason != "workers load the model":
@@ -129,6 +132,8 @@ def _node(state: State, worker: Worker, now_ns: int) -> NodeView:
         heartbeat_age_s=(now_ns - worker.beat_ns) / SECOND,
         tasks_done=worker.num_tasks,
         versions={"digend": hello.versions.digend, "python": hello.versions.python, **hello.versions.numbers},
+        health=health(worker.device) if worker.device else "",
+        device_state=worker.device,
     )
 
 
@@ -140,3 +145,16 @@ def _doing(lease: Lease) -> str:
         return f"{lease.label} of prompt {batch.groups[0].prompt.text!r}"
     phase = "" if batch.phase is not Phase.UPDATING else f", step {batch.global_step}"
     return f"{lease.label} of micro-batch {batch.index}{phase}"
+
+
+def health(device: DeviceState) -> str:
+    """`1410/1980 MHz, thermal, 61.2 GiB free`; how old, where NVML does not answer."""
+    if device.status == "lost":
+        return "GPU lost"
+    parts = [f"not read for {device.age_s:.0f} s"] if device.status == "stale" else []
+    if device.sm_clock_mhz:
+        parts.append(f"{device.sm_clock_mhz}/{device.max_sm_clock_mhz} MHz")
+    parts += device.throttle
+    if device.total_bytes:
+        parts.append(f"{device.free_bytes / 2**30:.1f} GiB free")
+    return ", ".join(parts)

@@ -1,4 +1,4 @@
-"""What must hold of any run, whatever happened in it. `audit` raises AssertionError with the first thing that does not."""
+"""What must hold of any run, whatever happened in it. `audit` raises AssertionError with what does not."""
 
 from collections import Counter
 from itertools import pairwise
@@ -87,7 +87,7 @@ def check_blobs(simulation: Simulation, spec: JobSpec, retold: bool = False) -> 
     state = simulation.core.state
     if simulation.job(spec.id).open:
         return
-    kept = {blob for kept in state.kept for blob in kept.blobs}
+    kept = {ref.id for kept in state.kept for ref in kept.refs}
     left = {name: blob.kind for name, blob in simulation.world.left(spec.id).items() if name not in kept}
     assert not left, f"{len(left)} blobs were never freed: {Counter(left.values())}"
     twice = [blob for blob, times in simulation.world.freed.items() if times > 1]

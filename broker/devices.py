@@ -1,0 +1,47 @@
+"""Readings of GPUs taken into the state: estimates rescaled or doubted, what is worth a line recorded.
+
+Decides through `device_health`. Invariant: a reading changes estimates and who is offered work, never work under way.
+"""
+
+from broker.state import Lease, State, Worker
+from digend.wire.devices import DeviceState
+from digend.wire.records import Notice
+
+
+def observe(state: State, worker: Worker, lease: Lease | None, device: DeviceState | None) -> None:
+    """A heartbeat brought a reading, or none. `lease` is what the worker says it works on, where it still stands."""
+    before, worker.device = worker.device, device
+    if device is None:
+        return
+    if before is None or before.status != device.status:
+        _say_status(state, worker, before, device)
+    if lease is None:
+        if worker.lease is None:
+            worker.health.at_rest(state.now, device, worker.idle_since or 0)
+        return
+    if lease.label == "prepare":
+        worker.health.loaded()
+        return
+    verdict = worker.health.at_work(state.now, device, lease.label, lease.id, lease.start_ns)
+    if verdict.factor == 1.0 and not verdict.invalid:
+        return
+    for estimate in worker.estimates:
+        estimate.rescale(verdict.factor)
+        if verdict.invalid:
+            estimate.invalidate()
+    what = f"times of {worker.name} rescaled by {verdict.factor:.2f}" if verdict.factor != 1.0 else ""
+    doubt = f"times of {worker.name} in doubt" if verdict.invalid else ""
+    _note(state, "info", f"{' and '.join(filter(None, (what, doubt)))}: {verdict.why}")
+
+
+def _say_status(state: State, worker: Worker, before: DeviceState | None, device: DeviceState) -> None:
+    if device.status == "lost":
+        _note(state, "error", f"{worker.name}: its GPU {device.device} is lost, it gets no more work")
+    elif before is not None and before.status == "lost":
+        _note(state, "info", f"{worker.name}: its GPU {device.device} is back")
+
+
+def _note(state: State, level: str, message: str) -> None:
+    job = state.active()
+    if job is not None and job.started_ns is not None:
+        state.record(job, Notice(level=level, message=message))

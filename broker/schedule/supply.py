@@ -1,0 +1,70 @@
+"""Everything but the trainer, run forward fast: the generator pool and scoring, from SQ and UQ's point of view.
+
+A `Supply` is mutable and cheap to copy; searches make thousands. Times are ticks from the start of the search, so that
+moving on needs no rewriting. Knows nothing of strategies. Invariant: the same instants as `broker.schedule.simulate`,
+of which it is the part that a search needs; the tests compare them.
+
+Closed forms: once the trainer only updates, each item's arrival in UQ is linear in its index, piecewise, and so is what
+it forces: arrival + (updates from it on) * t. The end of the last update is the largest of these, found at the pieces'
+ends.
+"""
+
+from typing import Protocol, Self
+
+from broker.schedule.snapshot import Model, Snapshot
+
+NOTHING, OWN, LATER = 0, 1, 2
+"""What the trainer brings at the instant to which a supply is advanced: a TAG result of this global step or the next."""
+
+
+class Supply(Protocol):
+    pending: int
+    ready: int
+    stale: int
+    one_a_run: bool
+    """A TAG result is in UQ at once, so that an update follows every TAG of a strategy that updates when it can."""
+
+    def copy(self) -> Self: ...
+
+    def advance(self, now: int, bring: int = NOTHING) -> None:
+        """Apply what is done until `now`, and what the trainer brings then, before anything is dispatched at `now`."""
+        ...
+
+    def wait(self) -> int:
+        """Advance until UQ is not empty; returns when. Only where something is still to come."""
+        ...
+
+    def remaining(self) -> int:
+        """Updates of the open global step to be done."""
+        ...
+
+    def finish(self, now: int, back: int, update: int) -> int:
+        """When the last update ends if the trainer only updates from `now` on, the first one `back` ticks longer.
+
+        Exact as long as nothing of the next global step waits in SQ.
+        """
+        ...
+
+    def phase(self, now: int) -> tuple[int, ...]:
+        """All but `pending`, relative to `now`; only where UQ is empty and micro-batches are pending."""
+        ...
+
+    def least(self, now: int) -> tuple[int, int, int]:
+        """Lower bounds, relative to `now`, at a phase: of the next arrival in UQ; of the last if the generator takes
+        all that is pending (each TAG saves one generation); of the last whoever generates."""
+        ...
+
+    def gap(self) -> int:
+        """The longest time between two arrivals in UQ while micro-batches are pending."""
+        ...
+
+
+def supply_of(model: Model, snapshot: Snapshot) -> Supply:
+    """The supply at instant 0 of a search."""
+    from broker.schedule.colocated import Colocated
+    from broker.schedule.dedicated import Dedicated
+    from broker.schedule.direct import Direct
+
+    if model.times.score == 0:
+        return Direct(model, snapshot)
+    return Dedicated(model, snapshot) if model.servers else Colocated(model, snapshot)
