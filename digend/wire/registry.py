@@ -1,8 +1,8 @@
 """Which dataclasses may travel, by name, and the check of each one's fields.
 
 Starts with all of `digend.wire.messages`. The driver adds the core's events and commands, to journal them
-with the same codec. A check is made the first time a type is decoded: pydantic's own schema, with two changes:
-scalars are never coerced (no 5 from "5"), and unknown fields are errors.
+with the same codec. A check is made the first time a type is decoded: the schema of pydantic with two
+changes, scalars are never coerced (no 5 from "5") and unknown fields are errors.
 """
 
 from dataclasses import is_dataclass
