@@ -37,6 +37,6 @@ def _row(node: NodeView) -> list[str]:
         node.doing or "-",
         heard,
         str(node.tasks_done),
-        node.device,
+        f"{node.device}: {node.health}" if node.health else node.device,
         str(node.pid),
     ]

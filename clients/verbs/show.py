@@ -11,6 +11,7 @@ from clients.output import Output
 from clients.story import metrics
 from clients.verb import verb
 from clients.words import age, number
+from digend.wire.devices import DeviceState
 from digend.wire.views import JobDetail, NodeView
 
 
@@ -82,5 +83,19 @@ def node_lines(node: NodeView) -> Iterator[str]:
     yield f"state      {node.state}" + (f": {node.doing}" if node.doing else "")
     yield f"heartbeat  {age(node.heartbeat_age_s)} ago, session {node.session}"
     yield f"process    {node.pid} on {node.device}, {node.tasks_done} tasks done"
+    if node.health:
+        yield f"GPU        {node.health}{_load(node.device_state)}"
     for name, version in sorted(node.versions.items()):
         yield f"version    {name} {version}"
+
+
+def _load(device: DeviceState | None) -> str:
+    """What else the GPU tells: `, 97 % busy, 612 W, 83 °C`."""
+    if device is None or device.status == "lost":
+        return ""
+    told = (
+        f", {100 * device.utilization:.0f} % busy" if device.utilization is not None else "",
+        f", {device.power_w:.0f} W" if device.power_w is not None else "",
+        f", {device.temperature_c} °C" if device.temperature_c is not None else "",
+    )
+    return "".join(told)
