@@ -22,6 +22,7 @@ from broker.commands import (
 from broker.events import Event, TaskBroke, TaskFinished, WeightsNotStaged, WeightsStaged, WorkerBeat
 from broker.harness_engine import NUM_TENSORS, Engine, inputs
 from broker.harness_world import Pair
+from digend.wire.devices import DeviceState
 from digend.wire.messages import HeldLease, Hello, Versions
 from digend.wire.refs import WeightsRef
 from digend.wire.tasks import Receipt, ResultBody, TaskBody, TaskError
@@ -84,7 +85,10 @@ class Outcome:
 
 
 class Shell:
-    """One process from HELLO to death. `frozen`: stopped. `cut`: what it says and hears waits, its tasks go on."""
+    """One process from HELLO to death. `frozen`: stopped. `cut`: what it says and hears waits, its tasks go on.
+
+    `device`: what its heartbeats say of its GPU; whoever simulates sets it.
+    """
 
     def __init__(self, host: Host, engine: Engine) -> None:
         self.host, self.engine = host, engine
@@ -95,6 +99,7 @@ class Shell:
         self.running: Running | None = None
         self.outcomes: dict[str, Outcome] = {}
         self.beat_ns = 0
+        self.device: DeviceState | None = None
 
     @property
     def name(self) -> str:
@@ -156,8 +161,9 @@ class Shell:
             if self.host.now_ns - outcome.sent_ns >= RESEND_NS:
                 self._tell(outcome)
         if self.running is None:
-            return WorkerBeat(session=self.session, lease=None, done=0)
-        return WorkerBeat(session=self.session, lease=self.running.order.lease, done=self._progress_ns(self.running))
+            return WorkerBeat(session=self.session, lease=None, done=0, device=self.device)
+        lease, done = self.running.order.lease, self._progress_ns(self.running)
+        return WorkerBeat(session=self.session, lease=lease, done=done, device=self.device)
 
     def _progress_ns(self, running: Running) -> int:
         return self.host.now_ns - running.start_ns
