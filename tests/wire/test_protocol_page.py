@@ -1,0 +1,43 @@
+"""docs/protocol.md names every message, and its numbers are those of the code."""
+
+from dataclasses import is_dataclass
+from pathlib import Path
+
+import pytest
+
+from digend.net import addresses, blob_limits, server, sockets
+from digend.wire import codec, messages, tensors
+
+PAGE = (Path(__file__).parents[2] / "docs/protocol.md").read_text(encoding="utf-8")
+TYPES = sorted(
+    name for name, cls in vars(messages).items() if is_dataclass(cls) and cls.__module__ == messages.__name__
+)
+
+
+@pytest.mark.parametrize("name", TYPES)
+def test_every_message_is_named(name: str) -> None:
+    assert f"`{name}`" in PAGE
+
+
+@pytest.mark.parametrize("dtype", tensors.DTYPES)
+def test_every_dtype_is_named(dtype: str) -> None:
+    assert dtype in PAGE
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        f"This is protocol {messages.PROTOCOL}.",
+        f"a control message | {messages.MAX_MESSAGE_BYTES // 1024} KiB",
+        f"frame to the driver | {sockets.MAX_FRAME_BYTES // 1024**2} MiB",
+        f"{codec.MAX_ITEMS:,} items",
+        f"{server.PEER_LIMIT_BYTES // 1024**2} MiB, or {sockets.QUEUE_MESSAGES:,} messages",
+        f"a chunk | {blob_limits.MAX_CHUNK_BYTES // 1024**2} MiB",
+        f"a manifest | {blob_limits.MAX_MANIFEST_BYTES // 1024**2} MiB",
+        f"{blob_limits.CHUNK_BYTES // 1024**2} MiB, at most {blob_limits.CREDIT_BYTES // 1024**2} MiB asked for",
+        f"at most {addresses.MAX_PATH_BYTES} bytes",
+        f"every {sockets.HEARTBEAT_MS // 1000} s, {sockets.HEARTBEAT_TIMEOUT_MS // 1000} s of patience",
+    ],
+)
+def test_numbers(said: str) -> None:
+    assert said in " ".join(PAGE.split())
