@@ -20,6 +20,7 @@ _BAND = 0.1
 _FRESH_S = 2.5
 _APART_NS = SECOND // 2
 _KNOWN_NS = 60 * SECOND
+_REMEMBERED = 60
 _FLOOR = 20
 """Generating takes at least one part in so many of the memory."""
 _MORE = 8
@@ -50,8 +51,8 @@ class DeviceHealth:
     reasons: deque[tuple[str, ...]] = field(default_factory=lambda: deque(maxlen=_IN_A_ROW))
     slowdowns: tuple[str, ...] | None = None
     """Under which the estimates were made."""
-    spare_bytes: int | None = None
-    spare_ns: int = 0
+    spare: deque[tuple[int, int]] = field(default_factory=lambda: deque(maxlen=_REMEMBERED))
+    """(when, bytes), newest last."""
     total_bytes: int = 0
     needed: dict[str, int] = field(default_factory=dict)
     """By job: less than this was not enough."""
@@ -97,27 +98,34 @@ class DeviceHealth:
         self.clocks = {name: each / factor for name, each in self.clocks.items()}
         return factor
 
-    def at_rest(self, now_ns: int, device: DeviceState, since_ns: int) -> None:
-        """A reading between two tasks, the last of which ended at `since_ns`: what is free then is there for TAG."""
+    def memory(self, now_ns: int, device: DeviceState, since_ns: int) -> None:
+        """A reading while the worker did the same since `since_ns`, be it nothing, but did not generate on the side.
+
+        An update takes and gives back memory all the time: the most that was lately spare is there for TAG.
+        """
         at_ns = now_ns - int(device.age_s * SECOND)
         if usable(device) and at_ns >= since_ns and device.total_bytes:
-            self.spare_bytes, self.spare_ns = device.free_bytes + device.cached_bytes, at_ns
+            self.spare.append((at_ns, device.free_bytes + device.cached_bytes))
             self.total_bytes = device.total_bytes
 
     def loaded(self) -> None:
         """A model is loaded: what was free before says nothing any more."""
-        self.spare_bytes = None
+        self.spare.clear()
 
-    def ran_out(self, job: str) -> None:
+    def ran_out(self, now_ns: int, job: str) -> None:
         """Generating for `job` on top of training ran out of memory."""
-        self.needed[job] = max(self.needed.get(job, 0), self.spare_bytes or 0) + max(self.total_bytes // _MORE, 1)
+        least = max(self.needed.get(job, 0), self._lately_spare(now_ns) or 0)
+        self.needed[job] = least + max(self.total_bytes // _MORE, 1)
 
     def room(self, now_ns: int, job: str) -> bool:
-        """Whether the memory seems to suffice for generating without unloading anything. Unknown is yes, until it
-        ran out once."""
-        if self.spare_bytes is None or now_ns - self.spare_ns > _KNOWN_NS:
+        """Whether memory seems to suffice for TAG without unloading anything. Unknown is yes, until it ran out once."""
+        spare = self._lately_spare(now_ns)
+        if spare is None:
             return job not in self.needed
-        return self.spare_bytes >= max(self.needed.get(job, 0), self.total_bytes // _FLOOR)
+        return spare >= max(self.needed.get(job, 0), self.total_bytes // _FLOOR)
+
+    def _lately_spare(self, now_ns: int) -> int | None:
+        return max((spare for at_ns, spare in self.spare if now_ns - at_ns <= _KNOWN_NS), default=None)
 
 
 def usable(device: DeviceState) -> bool:

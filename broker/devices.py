@@ -17,11 +17,10 @@ def observe(state: State, worker: Worker, lease: Lease | None, device: DeviceSta
         _say_status(state, worker, before, device)
     if lease is None:
         if worker.lease is None:
-            worker.health.at_rest(state.now, device, worker.idle_since or 0)
+            worker.health.memory(state.now, device, worker.idle_since or 0)
         return
-    if lease.label == "prepare":
-        worker.health.loaded()
-        return
+    if lease.label not in ("assist", "prepare"):
+        worker.health.memory(state.now, device, lease.start_ns)
     verdict = worker.health.at_work(state.now, device, lease.label, lease.id, lease.start_ns)
     if verdict.factor == 1.0 and not verdict.invalid:
         return

@@ -92,6 +92,7 @@ def _complaint(lease: Lease, result: ResultBody) -> str:
 
 
 def _prepared(state: State, job: Job, lease: Lease, worker: Worker, result: PrepareResult) -> None:
+    worker.health.loaded()
     worker.prepared[job.id] = job.incarnation if worker.role != "trainer" else _incarnation(lease)
     if worker.role == "reward":
         return
@@ -223,7 +224,7 @@ def _failed(state: State, worker: Worker, lease: Lease, error: TaskError) -> Non
     )
     job.count("failed_tasks")
     if error.reason == "out_of_memory" and lease.label == "assist":
-        worker.health.ran_out(job.id)
+        worker.health.ran_out(state.now, job.id)
     if error.reason in _FATAL:
         finish(state, job, "failed", f"{lease.label} on {worker.name}: {error.message}")
     elif error.reason == "blob_lost":
