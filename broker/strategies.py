@@ -8,6 +8,8 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Protocol
 
+from broker.schedule.snapshot import Model, Snapshot
+
 
 class Answer(StrEnum):
     UPDATE = "update"
@@ -20,6 +22,8 @@ class TrainerView:
     """pending: micro-batches nobody has claimed; ready: in UQ; assisted: TAG so far in this step.
 
     stale: what is pending belongs to the next global step (TCSS), so that it would be made with an older version.
+
+    A strategy that searches needs `model` (None: a time is not known yet) and `snapshot`.
     """
 
     pending: int
@@ -27,6 +31,8 @@ class TrainerView:
     in_flight: int
     assisted: int
     stale: bool = False
+    model: Model | None = None
+    snapshot: Snapshot | None = None
 
 
 class Strategy(Protocol):

@@ -11,7 +11,7 @@ from broker.schedule.times import Times
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Model:
-    """`servers` reward processes score; 0: scoring is colocated, the generator scores. Without effect where score = 0."""
+    """`servers` reward processes score; 0: scoring is colocated, the generator scores. No matter where score = 0."""
 
     times: Times
     servers: int = 0

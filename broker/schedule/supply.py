@@ -14,7 +14,7 @@ from typing import Protocol, Self
 from broker.schedule.snapshot import Model, Snapshot
 
 NOTHING, OWN, LATER = 0, 1, 2
-"""What the trainer brings at the instant to which a supply is advanced: a TAG result of this global step or the next."""
+"""What the trainer brings at the instant that a supply is advanced to: a TAG result of this global step or the next."""
 
 
 class Supply(Protocol):

@@ -1,4 +1,4 @@
-"""The times of one global step, exact: each is the rational of its shortest decimal form, kept as a whole number of ticks.
+"""The times of one global step, exact: the rationals of their shortest decimal forms, as whole numbers of ticks.
 
 Owns the conversion to ticks and back and the checks of what is given. Invariant: equal inputs give equal integers, so
 two implementations that agree on the rules agree on every tie.
