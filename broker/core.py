@@ -61,7 +61,7 @@ class Core:
             before = (job.state, job.global_step, job.evaluation is None, len(job.rollout))
             discard_unreachable(state, job)
             advance(state, job)
-            if job.open and job.state != "queued" and not state.disk_full:
+            if job.open and job.state != "queued":
                 dispatch(state, job)
                 retire(state, job)
             if before == (job.state, job.global_step, job.evaluation is None, len(job.rollout)):

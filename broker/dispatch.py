@@ -29,11 +29,12 @@ _ORDER = ("reward", "generator", "trainer")
 
 
 def dispatch(state: State, job: Job) -> None:
-    """Offer until nobody takes anything more, then name the causes of idle time."""
-    stage_weights(state, job)
+    """Offer until nobody takes anything more, then name the causes of idle time. A full disk holds the job."""
     workers = [worker for role in _ORDER for worker in state.workers.values() if worker.role == role]
-    while any([offer(state, job, worker) for worker in workers if worker.free]):
-        pass
+    if not state.disk_full:
+        stage_weights(state, job)
+        while any([offer(state, job, worker) for worker in workers if worker.free]):
+            pass
     for worker in workers:
         if worker.lease is None and involved(job, worker):
             cause, bubble = idle_cause(state, job, worker)

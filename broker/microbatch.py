@@ -81,6 +81,8 @@ class Outcome:
     num_masked: int
     dropped: tuple[str, ...]
     num_zero_std: int
+    global_std: float | None
+    """What the advantages were divided by where `std = "global"`."""
 
 
 @dataclass(slots=True, eq=False)

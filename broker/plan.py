@@ -4,6 +4,7 @@ Owns the draws (prompts, SDE windows, seeds, S_i); knows nothing of workers. DES
 """
 
 from dataclasses import dataclass
+from itertools import pairwise
 
 from broker.spec import JobSpec
 from digend.rl.prompts import prompts_of_step
@@ -30,8 +31,12 @@ def plan_rollout(spec: JobSpec, rollout: int) -> tuple[tuple[GroupPlan, ...], ..
     """Groups of each of the B micro-batches, in order."""
     chosen = prompts_of_step(len(spec.prompts), spec.prompts_per_rollout, rollout, spec.seed)
     groups = [_group(spec, rollout, spec.prompts[index]) for index in chosen]
-    size = -(-len(groups) // spec.num_micro_batches) if spec.partition == "naive" else spec.micro_batch_groups
-    return tuple(tuple(groups[at : at + size]) for at in range(0, len(groups), size))
+    num, total = spec.num_micro_batches, len(groups)
+    if spec.partition == "naive":
+        edges = [index * total // num for index in range(num + 1)]
+    else:
+        edges = [*range(0, total, spec.micro_batch_groups), total]
+    return tuple(tuple(groups[start:end]) for start, end in pairwise(edges))
 
 
 def plan_evaluation(spec: JobSpec, num_samples: int) -> tuple[GroupPlan, ...]:

@@ -25,10 +25,21 @@ def resolve(state: State, job: Job) -> None:
         if job.spec.rules.std != "global":
             _settle(state, job, batch, None)
             continue
-        peers = [peer for peer in job.rollout if peer.global_step == batch.global_step]
-        if all(peer.scored for peer in peers):
-            rewards = {name: group for peer in peers for name, group in rewards_of(peer).items()}
-            _settle(state, job, batch, global_std_of(rewards, rule_of(job)))
+        shared = _global_std(job, batch)
+        if shared is not None:
+            _settle(state, job, batch, shared)
+
+
+def _global_std(job: Job, batch: MicroBatch) -> float | None:
+    """One for all samples of a global step, so a micro-batch that was made again gets that of its peers."""
+    peers = [peer for peer in job.rollout if peer.global_step == batch.global_step]
+    for peer in peers:
+        if peer.outcome is not None:
+            return peer.outcome.global_std
+    if not all(peer.scored for peer in peers):
+        return None
+    rewards = {name: group for peer in peers for name, group in rewards_of(peer).items()}
+    return global_std_of(rewards, rule_of(job))
 
 
 def rule_of(job: Job) -> AdvantageRule:
@@ -52,7 +63,7 @@ def _settle(state: State, job: Job, batch: MicroBatch, global_std: float | None)
         normalise_group(name, rewards, rule_of(job), global_std=global_std)
         for name, rewards in rewards_of(batch).items()
     ]
-    batch.outcome = _outcome(job, batch, groups)
+    batch.outcome = _outcome(job, batch, groups, global_std)
     _tell(state, job, batch, groups)
     if not batch.outcome.selected:
         # Counts as updated at once: nothing of it reaches the trainer.
@@ -64,7 +75,7 @@ def _settle(state: State, job: Job, batch: MicroBatch, global_std: float | None)
     job.uq.push(batch, version, batch.global_step, state.now, place)
 
 
-def _outcome(job: Job, batch: MicroBatch, groups: list[GroupAdvantages]) -> Outcome:
+def _outcome(job: Job, batch: MicroBatch, groups: list[GroupAdvantages], global_std: float | None) -> Outcome:
     selected: list[Selected] = []
     for at, group in enumerate(groups):
         for sample in select_best_of_n(group.advantages, job.spec.rules.best_of_n):
@@ -79,6 +90,7 @@ def _outcome(job: Job, batch: MicroBatch, groups: list[GroupAdvantages]) -> Outc
         num_masked=sum(reward is None for reward in rewards),
         dropped=tuple(group.dropped for group in groups if group.dropped),
         num_zero_std=sum(group.zero_std for group in groups),
+        global_std=global_std,
     )
 
 

@@ -80,6 +80,11 @@ class JobSpec:
     labels: dict[str, str] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
+        if self.updates_per_rollout > self.prompts_per_rollout:
+            raise ValueError(
+                f"training.updates_per_rollout = {self.updates_per_rollout}: a rollout has only "
+                f"{self.prompts_per_rollout} groups"
+            )
         if self.staleness and self.updates_per_rollout > 1:
             raise ValueError(
                 f"schedule.staleness = {self.staleness} with training.updates_per_rollout = "
@@ -87,7 +92,7 @@ class JobSpec:
             )
         if self.num_micro_batches % self.updates_per_rollout:
             raise ValueError(
-                f"schedule.updates_per_rollout = {self.updates_per_rollout} does not divide the "
+                f"training.updates_per_rollout = {self.updates_per_rollout} does not divide the "
                 f"{self.num_micro_batches} micro-batches of a rollout"
             )
 
