@@ -33,11 +33,11 @@ types: setup ## mypy, strict
 imports: setup ## which package may import which
 	$(BIN)/lint-imports
 
-unit: setup ## tests without the clusters of tests/e2e
-	$(PYTEST) --ignore=tests/e2e
+unit: setup ## tests without clusters of real processes
+	$(PYTEST) --ignore=tests/e2e --ignore=tests/faults
 
 e2e: setup ## tests on a cluster of real processes
-	$(PYTEST) tests/e2e
+	$(PYTEST) tests/e2e tests/faults
 
 matrix: setup ## whole matrices, too long for every day
 	$(PYTEST) -m matrix
