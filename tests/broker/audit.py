@@ -65,7 +65,9 @@ def check_ledger(simulation: Simulation, spec: JobSpec, masked: bool = False) ->
 
 
 def check_lineage(simulation: Simulation, spec: JobSpec) -> None:
-    """Samples come from the weights they train, or where updates_per_rollout > 1 from an ancestor less than u away."""
+    """Samples come from the weights they train, or from an ancestor: less than updates_per_rollout away, or one with
+    staleness, and no more of those than its quota."""
+    reach = max(spec.updates_per_rollout, 2 if spec.staleness else 1)
     for step in steps_of(simulation, spec):
         line = simulation.world.lineage(step.policy)
         by_micro_batch: dict[int, set[str]] = {}
@@ -73,7 +75,10 @@ def check_lineage(simulation: Simulation, spec: JobSpec) -> None:
             by_micro_batch.setdefault(pair.micro_batch, set()).add(pair.policy)
         for policies in by_micro_batch.values():
             assert len(policies) == 1, "a micro-batch has samples of two policies"
-            assert policies.pop() in line[: spec.updates_per_rollout]
+            assert policies <= set(line[:reach])
+        if spec.staleness:
+            stale = [policies for policies in by_micro_batch.values() if policies != {step.policy}]
+            assert len(stale) <= spec.stale_quota
         assert len(line) == step.version + 1, "versions count the optimizer steps behind the weights"
     records = [body.body for body in simulation.records[spec.id] if isinstance(body.body, StepRecord)]
     for before, after in pairwise(records):
