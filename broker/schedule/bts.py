@@ -15,7 +15,8 @@ from broker.schedule.choice import Choice, cold, settled
 from broker.schedule.moves import back, tag, update
 from broker.schedule.planned import best
 from broker.schedule.snapshot import Model, Snapshot
-from broker.schedule.supply import Supply, supply_of
+from broker.schedule.supplies import supply_of
+from broker.schedule.supply import Supply
 from broker.schedule.times import Times
 from broker.strategies import Answer, TrainerView
 

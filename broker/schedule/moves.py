@@ -1,7 +1,8 @@
 """The trainer's moves on a supply, for searches: each does a whole task and returns when the trainer is free."""
 
 from broker.schedule.snapshot import Model, Snapshot
-from broker.schedule.supply import LATER, OWN, Supply, supply_of
+from broker.schedule.supplies import supply_of
+from broker.schedule.supply import LATER, OWN, Supply
 from broker.schedule.times import Times
 
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from broker.schedule.choice import Choice, cold, settled
 from broker.schedule.moves import assist_of, back, tag
 from broker.schedule.snapshot import Model, Snapshot
-from broker.schedule.supply import supply_of
+from broker.schedule.supplies import supply_of
 from broker.strategies import Answer, TrainerView
 
 

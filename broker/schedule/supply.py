@@ -11,8 +11,6 @@ ends.
 
 from typing import Protocol, Self
 
-from broker.schedule.snapshot import Model, Snapshot
-
 NOTHING, OWN, LATER = 0, 1, 2
 """What the trainer brings at the instant that a supply is advanced to: a TAG result of this global step or the next."""
 
@@ -57,14 +55,3 @@ class Supply(Protocol):
     def gap(self) -> int:
         """The longest time between two arrivals in UQ while micro-batches are pending."""
         ...
-
-
-def supply_of(model: Model, snapshot: Snapshot) -> Supply:
-    """The supply at instant 0 of a search."""
-    from broker.schedule.colocated import Colocated
-    from broker.schedule.dedicated import Dedicated
-    from broker.schedule.direct import Direct
-
-    if model.times.score == 0:
-        return Direct(model, snapshot)
-    return Dedicated(model, snapshot) if model.servers else Colocated(model, snapshot)
