@@ -121,7 +121,7 @@ def test_a_reading_told_twice_counts_once() -> None:
     for tenth in range(10):
         again = replace(HOT, age_s=tenth / 10)
         assert health.at_work(10 * S + tenth * S // 10, again, "generate", "l", 0) == NOTHING
-    assert len(health.reasons) == 3
+    assert list(health.reasons).count(("thermal",)) == 1
 
 
 def test_each_kind_of_task_has_its_own_clock() -> None:

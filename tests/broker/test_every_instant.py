@@ -21,7 +21,10 @@ from tests.broker.support import (
     simulate,
 )
 
-SMALL = {
+Small = tuple[JobSpec, int, int]
+"""A job, and how many generators and reward processes it has."""
+
+SMALL: dict[str, Small] = {
     "gap": (job(evaluation=evaluation(2, every=1), prompts_per_rollout=2), 2, 0),
     "tag": (job(strategy="always", checkpoint_every=0, prompts_per_rollout=3), 1, 0),
     "two updates": (job(updates_per_rollout=2, num_global_steps=2, micro_batch_groups=2, partition="batch"), 2, 0),
@@ -34,9 +37,10 @@ SMALL = {
 Break = Callable[[Simulation], None]
 
 
-def broken_at_every_instant(spec: JobSpec, num_generators: int, num_rewards: int, fault: Break) -> list[Simulation]:
+def broken_at_every_instant(small: Small, fault: Break) -> list[Simulation]:
     """One run for each batch of the undisturbed run up to that in which the job ends, the fault before it."""
-    undisturbed = simulate(spec, num_generators, num_rewards)
+    spec = small[0]
+    undisturbed = simulate(*small)
     undisturbed.run()
     num_batches = len(undisturbed.batches)
     undisturbed.settle()
@@ -44,7 +48,7 @@ def broken_at_every_instant(spec: JobSpec, num_generators: int, num_rewards: int
     check_seconds(undisturbed, spec, list(undisturbed.shells))
     runs = []
     for at in range(1, num_batches):
-        simulation = simulate(spec, num_generators, num_rewards)
+        simulation = simulate(*small)
         for _ in range(at):
             simulation.step()
         fault(simulation)
@@ -66,8 +70,8 @@ def check(runs: list[Simulation], spec: JobSpec, retold: bool = False) -> None:
 @pytest.mark.parametrize("noticed", [True, False], ids=["noticed", "silently"])
 @pytest.mark.parametrize("name", ["gap", "tag", "two updates", "dedicated", "deterministic", "stale"])
 def test_generator_killed(name: str, noticed: bool) -> None:
-    spec, *cluster = SMALL[name]
-    runs = broken_at_every_instant(spec, *cluster, lambda run: run.kill(GENERATOR, 2 * S, noticed=noticed))
+    spec = SMALL[name][0]
+    runs = broken_at_every_instant(SMALL[name], lambda run: run.kill(GENERATOR, 2 * S, noticed=noticed))
     check(runs, spec)
     for simulation in runs:
         assert {record.incarnation for record in bodies(simulation, StepRecord)} == {0}
@@ -77,8 +81,8 @@ def test_generator_killed(name: str, noticed: bool) -> None:
 @pytest.mark.parametrize("name", list(SMALL))
 def test_trainer_killed(name: str, noticed: bool) -> None:
     """A new incarnation, from the newest checkpoint; every record of a step says which."""
-    spec, *cluster = SMALL[name]
-    runs = broken_at_every_instant(spec, *cluster, lambda run: run.kill(TRAINER, 2 * S, noticed=noticed))
+    spec = SMALL[name][0]
+    runs = broken_at_every_instant(SMALL[name], lambda run: run.kill(TRAINER, 2 * S, noticed=noticed))
     check(runs, spec)
     for simulation in runs:
         restarts, steps = bodies(simulation, RestartRecord), bodies(simulation, StepRecord)
@@ -92,16 +96,16 @@ def test_trainer_killed(name: str, noticed: bool) -> None:
 
 
 def test_reward_killed() -> None:
-    spec, *cluster = SMALL["dedicated"]
-    check(broken_at_every_instant(spec, *cluster, lambda run: run.kill(REWARD, 3 * S)), spec)
+    small = SMALL["dedicated"]
+    check(broken_at_every_instant(small, lambda run: run.kill(REWARD, 3 * S)), small[0])
 
 
 @pytest.mark.parametrize("unreleased", [False, True], ids=["after", "before its commands are sent"])
 @pytest.mark.parametrize("name", ["gap", "two updates", "dedicated", "colocated", "stale"])
 def test_driver_killed(name: str, unreleased: bool) -> None:
     """Nothing is lost but what never reached a worker; no trainer is restarted."""
-    spec, *cluster = SMALL[name]
-    runs = broken_at_every_instant(spec, *cluster, lambda run: run.restart_driver(S, unreleased=unreleased))
+    spec = SMALL[name][0]
+    runs = broken_at_every_instant(SMALL[name], lambda run: run.restart_driver(S, unreleased=unreleased))
     check(runs, spec, retold=True)
     for simulation in runs:
         assert not bodies(simulation, RestartRecord)
@@ -115,7 +119,7 @@ def test_driver_killed(name: str, unreleased: bool) -> None:
 def test_worker_stopped_and_continued(victim: str, seconds: int) -> None:
     """SIGSTOP at each instant: unnoticed, torpid, or lost and back as a new session of the same process."""
     spec = job(prompts=prompts(2), prompts_per_rollout=2, num_global_steps=1, evaluation=evaluation(1))
-    runs = broken_at_every_instant(spec, 2, 0, lambda run: run.freeze(victim, seconds * S))
+    runs = broken_at_every_instant((spec, 2, 0), lambda run: run.freeze(victim, seconds * S))
     check(runs, spec, retold=True)
     if seconds < 15:
         assert not any(bodies(simulation, RestartRecord) for simulation in runs)
@@ -125,4 +129,4 @@ def test_worker_stopped_and_continued(victim: str, seconds: int) -> None:
 def test_network_cut_while_the_worker_works_on(victim: str) -> None:
     """Its results come late, under a session that is over and then under a new one: acknowledged, and freed."""
     spec = job(prompts=prompts(2), prompts_per_rollout=2, num_global_steps=1, evaluation=evaluation(1))
-    check(broken_at_every_instant(spec, 2, 0, lambda run: run.cut(victim, 20 * S)), spec, retold=True)
+    check(broken_at_every_instant((spec, 2, 0), lambda run: run.cut(victim, 20 * S)), spec, retold=True)
