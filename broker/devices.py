@@ -28,9 +28,9 @@ def observe(state: State, worker: Worker, lease: Lease | None, device: DeviceSta
         estimate.rescale(verdict.factor)
         if verdict.invalid:
             estimate.invalidate()
-    what = f"times of {worker.name} rescaled by {verdict.factor:.2f}" if verdict.factor != 1.0 else ""
-    doubt = f"times of {worker.name} in doubt" if verdict.invalid else ""
-    _note(state, "info", f"{' and '.join(filter(None, (what, doubt)))}: {verdict.why}")
+    what = [f"rescaled by {verdict.factor:.2f}"] if verdict.factor != 1.0 else []
+    what += ["in doubt"] if verdict.invalid else []
+    _note(state, "info", f"times of {worker.name} {' and '.join(what)}: {verdict.why}")
 
 
 def _say_status(state: State, worker: Worker, before: DeviceState | None, device: DeviceState) -> None:
