@@ -5,6 +5,7 @@ behind another send: a full peer must not hold up the rest.
 """
 
 import asyncio
+from collections.abc import AsyncIterator
 from typing import Any
 
 import zmq
@@ -22,6 +23,7 @@ class Channel:
         self.socket: Any = zmq.asyncio.Socket(zmq.Context.instance(), socket_type)
         self._plain: Any = zmq.Socket.shadow(self.socket)
         self._plain.copy_threshold = copy_threshold
+        self._monitor: zmq.asyncio.Socket | None = None
 
     def send(self, frames: list[Any], *, track: bool = False) -> Any:
         """The tracker where asked for. Raises zmq.Again (full, or nobody is connected), zmq.ZMQError
@@ -36,16 +38,7 @@ class Channel:
 
     async def receive(self, *, copy: bool = True) -> list[Any] | None:
         """All frames of the next message; None once the socket is closed."""
-        if self.socket.closed:
-            return None
-        try:
-            frames: list[Any] = await self.socket.recv_multipart(copy=copy)
-        except asyncio.CancelledError:
-            task = asyncio.current_task()
-            if self.socket.closed and not (task and task.cancelling()):
-                return None  # closing a socket cancels who reads from it; that is its end, not the task's
-            raise
-        return frames
+        return await _receive(self.socket, copy)
 
     def receive_waiting(self) -> list[Any] | None:
         """A message that is there already, or None."""
@@ -60,10 +53,23 @@ class Channel:
         while not await self.socket.poll(60_000, zmq.POLLOUT):
             pass
 
+    async def breaks(self) -> AsyncIterator[None]:
+        """One item each time a connection breaks, until `close`. One task."""
+        address = f"inproc://breaks-{id(self)}"
+        self._plain.monitor(address, zmq.EVENT_DISCONNECTED)
+        self._monitor = zmq.asyncio.Socket(zmq.Context.instance(), zmq.PAIR)
+        self._monitor.connect(address)
+        while await _receive(self._monitor, copy=True) is not None:
+            yield
+
     def close(self, linger_ms: int) -> None:
         """What was sent before gets `linger_ms` to leave, in the background."""
-        if not self.socket.closed:
-            self.socket.close(linger_ms)
+        if self.socket.closed:
+            return
+        if self._monitor is not None:
+            self._plain.disable_monitor()  # first: ZeroMQ would wait for a reader that is gone
+            self._monitor.close(0)
+        self.socket.close(linger_ms)
 
     def close_bound(self, address: str, linger_ms: int) -> None:
         """The same for a bound socket; returns once the address is free to be bound again, or after CLOSE_MS.
@@ -78,3 +84,16 @@ class Channel:
         monitor.close(0)
         if path := socket_path(address):
             path.unlink(missing_ok=True)
+
+
+async def _receive(socket: Any, copy: bool) -> list[Any] | None:
+    if socket.closed:
+        return None
+    try:
+        frames: list[Any] = await socket.recv_multipart(copy=copy)
+    except asyncio.CancelledError:
+        task = asyncio.current_task()
+        if socket.closed and not (task and task.cancelling()):
+            return None  # closing a socket cancels who reads from it; that is its end, not the task's
+        raise
+    return frames

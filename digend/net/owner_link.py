@@ -1,7 +1,8 @@
 """A consumer's connection to one owner of blobs: many pulls share it, each request has its own future.
 
 Invariant: at most CREDIT_BYTES are asked for and not yet here. Whatever the owner sends renews the patience of all
-pulls from it: a pull that waits in line behind a large one is not late.
+pulls from it: a pull that waits in line behind a large one is not late. What was asked for over a connection that
+broke is lost at once.
 """
 
 import asyncio
@@ -46,7 +47,10 @@ class OwnerLink:
         self._asked: dict[str, _Asked] = {}
         self._numbers = count()
         self._patience: dict[asyncio.Timeout, float] = {}
-        self._reader = asyncio.create_task(self._read(), name=f"blobs from {address}")
+        self._tasks = (
+            asyncio.create_task(self._read(), name=f"blobs from {address}"),
+            asyncio.create_task(self._watch(), name=f"connection to {address}"),
+        )
 
     @property
     def idle(self) -> bool:
@@ -55,10 +59,11 @@ class OwnerLink:
 
     @asynccontextmanager
     async def patience(self, timeout_s: float) -> AsyncIterator[None]:
-        """The block gets TimeoutError once the owner has been silent for `timeout_s`."""
+        """The block begins once the owner is connected, and gets TimeoutError after `timeout_s` of its silence."""
         async with asyncio.timeout(timeout_s) as timeout:
             self._patience[timeout] = timeout_s
             try:
+                await self._channel.writable()
                 yield
             finally:
                 del self._patience[timeout]
@@ -75,24 +80,14 @@ class OwnerLink:
         self._asked[request] = _Asked(sink, done)
         done.add_done_callback(lambda _: self._settle(request, cost))
         try:
-            await self._send(Pull(request=request, blob=blob, name=name, offset=offset, size=size))
-        except BaseException:
-            done.cancel()
-            raise
+            self._channel.send([encode(Pull(request=request, blob=blob, name=name, offset=offset, size=size))])
+        except zmq.Again:  # credit keeps its queue from filling, so nobody is connected
+            done.set_exception(self._broke())
         return done
 
     def close(self) -> None:
-        """The reader ends by itself; what was asked for never comes."""
+        """The tasks end by themselves; what was asked for never comes."""
         self._channel.close(0)
-
-    async def _send(self, pull: Pull) -> None:
-        data = encode(pull)
-        while True:
-            try:
-                self._channel.send([data])
-                return
-            except zmq.Again:
-                await self._channel.writable()
 
     def _settle(self, request: str, cost: int) -> None:
         self._asked.pop(request, None)
@@ -102,6 +97,15 @@ class OwnerLink:
         while (frames := await self._channel.receive(copy=False)) is not None:
             self._renew()
             self._arrived(frames)
+
+    async def _watch(self) -> None:
+        async for _ in self._channel.breaks():
+            for asked in list(self._asked.values()):
+                if not asked.done.done():
+                    asked.done.set_exception(self._broke())
+
+    def _broke(self) -> BlobLost:
+        return BlobLost(f"the connection to {self.address} broke")
 
     def _renew(self) -> None:
         now = asyncio.get_running_loop().time()
