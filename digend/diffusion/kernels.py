@@ -75,9 +75,7 @@ def transition(
     x, v = sample.to(dtype), velocity.to(dtype)
     values = _sigma_values(sigmas, dtype)
     indexes = _indexes(index, sample.shape[0], len(values) - 1)
-    of_sample, of_velocity, stds = zip(
-        *(coefficients(kernel, values, at, level) for at in indexes), strict=True
-    )
+    of_sample, of_velocity, stds = zip(*(coefficients(kernel, values, at, level) for at in indexes), strict=True)
     mean = _column(of_sample, x) * x + _column(of_velocity, x) * v
     std = _column(stds, x)
     if next_sample is not None:
@@ -119,9 +117,7 @@ def _noise(like: Tensor, rng: torch.Generator | Sequence[torch.Generator]) -> Te
     """Standard normal noise of the shape, device and dtype of `like`, drawn in float32 on the CPU."""
     rngs = [rng] if isinstance(rng, torch.Generator) else list(rng)
     if any(one.device.type != "cpu" for one in rngs):
-        raise ValueError(
-            "rng must be a CPU torch.Generator: noise is drawn there so that it is the same everywhere"
-        )
+        raise ValueError("rng must be a CPU torch.Generator: noise is drawn there so that it is the same everywhere")
     if isinstance(rng, torch.Generator):
         noise = torch.randn(like.shape, generator=rng, dtype=torch.float32)
     elif len(rngs) == like.shape[0]:
@@ -160,6 +156,4 @@ def _check_tensors(sample: Tensor, velocity: Tensor, next_sample: Tensor | None)
         raise ValueError(f"sample must be [B, ...] and not empty, got shape {tuple(sample.shape)}")
     for name, tensor in (("velocity", velocity), ("next_sample", next_sample)):
         if tensor is not None and tensor.shape != sample.shape:
-            raise ValueError(
-                f"shape of {name} {tuple(tensor.shape)} differs from that of sample {tuple(sample.shape)}"
-            )
+            raise ValueError(f"shape of {name} {tuple(tensor.shape)} differs from that of sample {tuple(sample.shape)}")

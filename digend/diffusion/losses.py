@@ -26,9 +26,7 @@ class ClippedObjective(NamedTuple):
     log_ratio: Tensor
 
 
-def clipped_objective(
-    log_prob: Tensor, old_log_prob: Tensor, advantage: Tensor, clip_range: float
-) -> ClippedObjective:
+def clipped_objective(log_prob: Tensor, old_log_prob: Tensor, advantage: Tensor, clip_range: float) -> ClippedObjective:
     """max(-A * ratio, -A * clip(ratio, 1 - clip_range, 1 + clip_range)) per pair.
 
     The importance ratio is exp(log_prob - old_log_prob). All tensors [N]; gradient flows through `log_prob`

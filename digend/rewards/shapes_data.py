@@ -72,9 +72,7 @@ def draw(colour: str, shape: str, rng: np.random.Generator) -> Pixels:
     return np.array(image.resize((SIZE, SIZE), Image.Resampling.BOX), dtype=np.uint8)
 
 
-def _paint(
-    pen: ImageDraw.ImageDraw, shape: str, x: float, y: float, radius: float, fill: tuple[int, int, int]
-) -> None:
+def _paint(pen: ImageDraw.ImageDraw, shape: str, x: float, y: float, radius: float, fill: tuple[int, int, int]) -> None:
     match shape:
         case "circle":
             pen.ellipse(_box(x, y, radius, radius), fill=fill)

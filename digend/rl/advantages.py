@@ -130,9 +130,7 @@ def _survivors(rewards: Rewards) -> list[float]:
 
 def _drop_reason(name: str, rewards: Rewards, rule: AdvantageRule) -> str | None:
     if len(rewards) < 2:
-        raise ValueError(
-            f"group {name!r} has {len(rewards)} sample(s); an advantage needs at least 2 to compare"
-        )
+        raise ValueError(f"group {name!r} has {len(rewards)} sample(s); an advantage needs at least 2 to compare")
     survivors = _survivors(rewards)
     for reward in survivors:
         if not abs(reward) <= _LARGEST_REWARD:

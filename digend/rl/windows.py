@@ -72,9 +72,7 @@ def whole_window(num_timesteps: int) -> Window:
     return Window(0, num_timesteps - 1)
 
 
-def draw_window(
-    num_timesteps: int, size: int | None, lo: int, hi: int, *key: Key, kernel: str = "flow_sde"
-) -> Window:
+def draw_window(num_timesteps: int, size: int | None, lo: int, hi: int, *key: Key, kernel: str = "flow_sde") -> Window:
     """The window of one group, as flow_grpo's "Fast" recipes draw it: the start is uniform in [lo, hi -
     size].
 
@@ -117,9 +115,7 @@ def levels(num_timesteps: int, window: Window, noise_level: float) -> tuple[floa
     return tuple(noise_level if window.start <= i < window.stop else 0.0 for i in range(num_timesteps))
 
 
-def select_timesteps(
-    indexes: Sequence[int], fraction: float, order: Order = "first", *key: Key
-) -> tuple[int, ...]:
+def select_timesteps(indexes: Sequence[int], fraction: float, order: Order = "first", *key: Key) -> tuple[int, ...]:
     """S_i: the timesteps of a window that one sample trains on, ascending.
 
     int(n * fraction) of the n, but at least one. "first" takes them in order (flow_grpo), "random" a subset

@@ -50,9 +50,7 @@ def build_transformer(seed: int) -> Any:
 def encode_captions(pipeline: Any) -> tuple[Tensor, Tensor]:
     """Token embeddings [36, 8, 32] and pooled embeddings [36, 32], made by the stock pipeline itself."""
     with torch.no_grad():
-        tokens, pooled, _ = pipeline.encode_prompt(
-            prompt=list(CAPTIONS), prompt_2=None, max_sequence_length=MAX_WORDS
-        )
+        tokens, pooled, _ = pipeline.encode_prompt(prompt=list(CAPTIONS), prompt_2=None, max_sequence_length=MAX_WORDS)
     return tokens, pooled
 
 
@@ -98,9 +96,7 @@ class FlowMatching:
         side = SIZE // 2
         self._tokens, self._pooled = encode_captions(pipeline)
         self._drawings, self._labels = load_drawings(data_seed)
-        self._img_ids = FluxPipeline._prepare_latent_image_ids(
-            1, side, side, torch.device("cpu"), torch.float32
-        )
+        self._img_ids = FluxPipeline._prepare_latent_image_ids(1, side, side, torch.device("cpu"), torch.float32)
         self._txt_ids = torch.zeros(MAX_WORDS, 3)
         self._rng = torch.Generator().manual_seed(seed)
 
@@ -127,9 +123,7 @@ def pretrain(pipeline: Any, data_seed: int, seed: int, num_updates: int = NUM_UP
     model = pipeline.transformer.train()
     task, ema = FlowMatching(pipeline, data_seed, seed), Ema(model)
     optimizer = torch.optim.AdamW(model.parameters(), LEARNING_RATE, betas=(0.9, 0.99), weight_decay=0.0)
-    schedule = torch.optim.lr_scheduler.OneCycleLR(
-        optimizer, LEARNING_RATE, total_steps=num_updates, pct_start=0.05
-    )
+    schedule = torch.optim.lr_scheduler.OneCycleLR(optimizer, LEARNING_RATE, total_steps=num_updates, pct_start=0.05)
     start, total = time.monotonic(), 0.0
     for update in range(1, num_updates + 1):
         loss = task.loss(model)

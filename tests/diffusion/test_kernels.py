@@ -72,9 +72,7 @@ def test_golden_values(index: int, kernel: str, head: tuple[float, ...], std: fl
 
 @settings(deadline=None, max_examples=60)
 @given(KERNELS, INDEXES, st.integers(1, 5), st.sampled_from([torch.float32, torch.float64, torch.bfloat16]))
-def test_replay_of_a_sampled_transition_is_exact(
-    kernel: str, index: int, num: int, dtype: torch.dtype
-) -> None:
+def test_replay_of_a_sampled_transition_is_exact(kernel: str, index: int, num: int, dtype: torch.dtype) -> None:
     x, v = tensors(num, seed=index, dtype=dtype)
     drawn = run(kernel, x, v, index, rng=seeded(1))
     again = run(kernel, x, v, index, next_sample=drawn.next_sample)
@@ -170,9 +168,7 @@ def test_noise_has_the_sd_that_is_reported(kernel: str) -> None:
 def test_noise_is_the_float32_draw_of_the_rng() -> None:
     x, v = tensors(3, dtype=torch.float64)
     out = run("flow_sde", x, v, 4, rng=seeded(9))
-    assert torch.equal(
-        out.next_sample, out.mean + out.std * torch.randn(x.shape, generator=seeded(9)).double()
-    )
+    assert torch.equal(out.next_sample, out.mean + out.std * torch.randn(x.shape, generator=seeded(9)).double())
 
 
 def test_one_rng_a_sample_frees_it_from_its_neighbours() -> None:

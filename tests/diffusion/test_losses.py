@@ -38,9 +38,7 @@ def test_float64_values_are_exact() -> None:
 
 
 @given(FLOATS, FLOATS, st.floats(-5, 5), st.floats(1e-6, 0.5))
-def test_clipping_only_ever_raises_the_loss(
-    new: float, old: float, advantage: float, clip_range: float
-) -> None:
+def test_clipping_only_ever_raises_the_loss(new: float, old: float, advantage: float, clip_range: float) -> None:
     of = [torch.tensor([value], dtype=torch.float64) for value in (new, old, advantage)]
     out = clipped_objective(of[0], of[1], of[2], clip_range)
     assert out.loss.item() >= -advantage * out.ratio.item()
@@ -95,9 +93,7 @@ def test_kl_is_flow_grpos_form_without_dt() -> None:
     index, level = [1, 4], 0.7
     x, v, v_ref = torch.randn(3, 2, 3, 4, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
     policy, reference = (
-        transition(
-            kernel="flow_sde", sample=x, velocity=w, sigmas=sigmas, index=index, level=level, next_sample=x
-        )
+        transition(kernel="flow_sde", sample=x, velocity=w, sigmas=sigmas, index=index, level=level, next_sample=x)
         for w in (v, v_ref)
     )
     dt = torch.tensor([sigmas[i + 1] - sigmas[i] for i in index], dtype=torch.float64)

@@ -71,7 +71,5 @@ def test_a_drawing_shows_its_colour_on_black(colour: str, shape: str) -> None:
 
 
 def test_shapes_differ_under_one_seed() -> None:
-    digests = {
-        hashlib.sha256(draw("red", shape, np.random.default_rng(1)).tobytes()).digest() for shape in SHAPES
-    }
+    digests = {hashlib.sha256(draw("red", shape, np.random.default_rng(1)).tobytes()).digest() for shape in SHAPES}
     assert len(digests) == len(SHAPES)

@@ -54,9 +54,7 @@ def test_no_std_keeps_the_scale_of_the_rewards() -> None:
     ],
 )
 @pytest.mark.parametrize("rule", [FLOW_GRPO, DANCE, replace(DANCE, eps=0.0), replace(FLOW_GRPO, std="none")])
-def test_rewards_equal_but_for_rounding_give_exact_zeros(
-    rewards: list[float | None], rule: AdvantageRule
-) -> None:
+def test_rewards_equal_but_for_rounding_give_exact_zeros(rewards: list[float | None], rule: AdvantageRule) -> None:
     outcome = normalise_group("g", rewards, rule)
     assert outcome.zero_std
     assert outcome.advantages == tuple(None if reward is None else 0.0 for reward in rewards)
@@ -128,11 +126,7 @@ def test_a_quorum_is_met_exactly() -> None:
 def test_the_global_std_leaves_out_dropped_groups() -> None:
     rule = convention("flow_grpo", std="global")
     with_dropped = {**TWO_GROUPS, "c": (1000.0, None, None)}
-    assert (
-        global_std_of(with_dropped, rule)
-        == global_std_of(TWO_GROUPS, rule)
-        == pytest.approx(1.11803, abs=5e-6)
-    )
+    assert global_std_of(with_dropped, rule) == global_std_of(TWO_GROUPS, rule) == pytest.approx(1.11803, abs=5e-6)
     assert global_std_of({"c": (1.0, None, None)}, rule) == 0.0
 
 
@@ -155,9 +149,7 @@ def test_a_global_std_goes_with_its_rule() -> None:
         normalise_group("g", (1.0, 2.0), DANCE, global_std=1.0)
 
 
-@pytest.mark.parametrize(
-    "change", [{"std": "groups"}, {"ddof": 2}, {"eps": -1.0}, {"clip_max": 0.0}, {"quorum": 1.5}]
-)
+@pytest.mark.parametrize("change", [{"std": "groups"}, {"ddof": 2}, {"eps": -1.0}, {"clip_max": 0.0}, {"quorum": 1.5}])
 def test_a_bad_rule_names_its_field(change: dict[str, object]) -> None:
     with pytest.raises(ValueError, match=next(iter(change))):
         replace(FLOW_GRPO, **change)  # type: ignore[arg-type]

@@ -55,9 +55,7 @@ def test_one_timestep_leaves_nothing_to_train() -> None:
         whole_window(1)
 
 
-@pytest.mark.parametrize(
-    ("size", "lo", "hi"), [(3, 0, 2), (1, -1, 4), (2, 5, 6), (-1, 0, 4), (2, 0, 11), (3, 8, 11)]
-)
+@pytest.mark.parametrize(("size", "lo", "hi"), [(3, 0, 2), (1, -1, 4), (2, 5, 6), (-1, 0, 4), (2, 0, 11), (3, 8, 11)])
 def test_ranges_that_hold_no_window_are_refused(size: int, lo: int, hi: int) -> None:
     with pytest.raises(ValueError, match=rf"\[{lo}, {hi}\)"):
         draw_window(10, size, lo, hi)
@@ -101,9 +99,7 @@ def test_levels_are_zero_outside_the_window() -> None:
     assert levels(5, Window(1, 3), 0.8) == (0.0, 0.8, 0.8, 0.0, 0.0)
 
 
-@pytest.mark.parametrize(
-    ("window", "level"), [(Window(3, 6), 0.8), (Window(0, 1), -0.1), (Window(0, 1), float("nan"))]
-)
+@pytest.mark.parametrize(("window", "level"), [(Window(3, 6), 0.8), (Window(0, 1), -0.1), (Window(0, 1), float("nan"))])
 def test_levels_refuse_what_no_trajectory_can_do(window: Window, level: float) -> None:
     with pytest.raises(ValueError, match=r"outside|noise_level"):
         levels(5, window, level)
