@@ -1,4 +1,4 @@
-"""The job's record stream: what the decision core says happened. The recorder turns it into `runs/ID`, `watch` shows it.
+"""The job's record stream: what the decision core says happened. The recorder makes `runs/ID` of it, `watch` shows it.
 
 Times are the driver's `now` in nanoseconds. Records of a job are numbered from 0 without holes, so that a recorder that
 was away asks for what it misses.
