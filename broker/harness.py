@@ -84,6 +84,7 @@ class Simulation:
     ) -> None:
         self.durations, self.scorer, self.persist_ns = durations, scorer, persist_ns
         self.tamper, self.stage_tamper, self.courier = tamper, stage_tamper, courier
+        self._slots = tuple(slots)
         self._limits = {"torpid_s": torpid_s, "lost_s": lost_s, "rejoin_s": rejoin_s}
         self.now_ns = 0
         self.core, self.world = Core(), World()
@@ -97,6 +98,7 @@ class Simulation:
         self._num_actions = self._num_lives = self._num_sessions = 0
         self._wake_ns: int | None = None
         self._driver = _Driver()
+        self._pools: dict[tuple[str, ...] | None, Fraction] = {}
         self._persisting: set[str] = set()
         self._start_driver()
         for slot in slots:
@@ -363,19 +365,18 @@ class Simulation:
         return Fraction(num, groups * spec.samples_per_prompt)
 
     def _speed(self, shell: Shell, task: TaskBody) -> Fraction:
-        """Part of the speed of the whole pool, as it was built, that the worker has."""
+        """Relative to the speed of the pool that the simulation began with: who comes or goes changes no worker."""
         if shell.engine.slot.role != "generator":
             return Fraction(1)
-        allowed = self._specs[task.job].generators
-        total = sum(
-            (
-                each.engine.slot.speed
-                for each in self.shells.values()
-                if each.engine.slot.role == "generator" and (allowed is None or each.name in allowed)
-            ),
-            Fraction(0),
-        )
-        return shell.engine.slot.speed / total
+        return shell.engine.slot.speed / self._pool_speed(self._specs[task.job].generators)
+
+    def _pool_speed(self, allowed: tuple[str, ...] | None) -> Fraction:
+        if allowed not in self._pools:
+            pool = [slot for slot in self._slots if slot.role == "generator"]
+            self._pools[allowed] = sum(
+                (slot.speed for slot in pool if allowed is None or slot.name in allowed), Fraction(0)
+            ) or Fraction(1)
+        return self._pools[allowed]
 
 
 @dataclass(slots=True)
