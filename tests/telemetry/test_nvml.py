@@ -17,7 +17,7 @@ from tests.telemetry.watching import DEADLINE_S, EVERY_S
 
 ROOT = Path(__file__).resolve().parents[2]
 TIMEOUT_S = 20.0
-GPU_IS_LOST, NOT_SUPPORTED, DRIVER_NOT_LOADED, UNKNOWN = 15, 3, 9, 999
+NOT_SUPPORTED, DRIVER_NOT_LOADED, GPU_IS_LOST, IN_USE, UNKNOWN = 3, 9, 15, 19, 999
 
 
 class Watching:
@@ -154,15 +154,19 @@ def test_a_lost_gpu_is_named(fake_nvml: FakeNvml, function: str) -> None:
 
 
 def test_an_error_that_passes(fake_nvml: FakeNvml) -> None:
-    """Values age, the library is opened anew, and one line says why."""
+    """Values age, the library is opened anew, and one line says why, one for each reason."""
     with watching(fake_nvml) as watch:
         watch.status("ok")
         fake_nvml.says(f"fail nvmlDeviceGetMemoryInfo {UNKNOWN}")
-        assert watch.status("stale")["free_bytes"] == FINE["free"]
+        state = watch.status("stale")
+        assert state["free_bytes"] == FINE["free"]
+        fake_nvml.says(f"fail nvmlInit {IN_USE}")
+        older_s = state["age_s"] + 0.5
+        watch.until(lambda state: state is not None and state["age_s"] >= older_s)
         fake_nvml.says()
         watch.status("ok")
         assert watch.end() == 0
-    assert watch.log.count("NVML failed") == 1
+    assert watch.log.count("NVML failed") == 2
     assert "Unknown Error" in watch.log
 
 
