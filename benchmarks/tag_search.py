@@ -8,6 +8,7 @@ times, seeded; switch and score take up to 0.6 g and 0.4 g. One thread; nothing 
 
 import argparse
 from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 from random import Random
 from statistics import median
@@ -68,7 +69,7 @@ def generic_durations(micro_batches: int) -> str:
         start = perf_counter()
         choice = search(model, bubble)
         found.append((perf_counter() - start) * 1e3)
-        plans.append(milliseconds(lambda model=model, bubble=bubble: best(model, bubble)))
+        plans.append(milliseconds(partial(best, model, bubble)))
         states.append(choice.states)
         past += choice.exhausted
     found.sort()

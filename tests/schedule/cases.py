@@ -9,6 +9,10 @@ from broker.schedule.times import Times
 from tests.schedule.reference import Case
 
 
+def ticks(**times: int) -> Times:
+    return Times(**times)  # type: ignore[arg-type]  # none of them is the unit
+
+
 def random_setup(rng: Random, most: int, *, steps: int = 1) -> Setup:
     """With and without s, c, y and f, both scorings, one to three servers."""
     round_numbers = rng.random() < 0.5

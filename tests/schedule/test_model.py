@@ -9,7 +9,7 @@ from broker.schedule.simulate import Run, Setup
 from broker.schedule.snapshot import Model
 from broker.schedule.times import Times
 from tests.schedule import reference
-from tests.schedule.cases import case_of, random_setup
+from tests.schedule.cases import case_of, random_setup, ticks
 
 SIMPLE = {"never": reference.never, "always": reference.always, "static:2": reference.static(2)}
 
@@ -39,7 +39,7 @@ def test_commits_equal_the_reference_on_thousands(strategy: str) -> None:
 
 
 def one(strategy: str, num: int = 2, servers: int = 0, **times: int) -> Run:
-    run = Run.of(Setup(model=Model(times=Times(**times), servers=servers), micro_batches=num))
+    run = Run.of(Setup(model=Model(times=ticks(**times), servers=servers), micro_batches=num))
     run.to_end(strategy_of(strategy))
     return run
 
@@ -95,7 +95,7 @@ def test_no_assist_time_means_no_tag() -> None:
 
 
 def stale(strategy: str, staleness: float, steps: int = 2, num: int = 2, **times: int) -> Run:
-    model = Model(times=Times(**times))
+    model = Model(times=ticks(**times))
     run = Run.of(Setup(model=model, micro_batches=num, steps=steps, staleness=staleness))
     run.to_end(strategy_of(strategy))
     return run

@@ -101,7 +101,7 @@ def test_noise_repeats_and_depends_on_nothing_but_the_task() -> None:
 
 @pytest.mark.parametrize("noise", [-0.1, 1.0, float("nan")])
 def test_noise_has_bounds(noise: float) -> None:
-    with pytest.raises(ValueError, match="^noise = "):
+    with pytest.raises(ValueError, match=r"^noise = "):
         Noisy.around(Times(generate=1, update=1), noise, 0)
 
 

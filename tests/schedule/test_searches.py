@@ -1,20 +1,24 @@
 """The searches against exhaustive ones, of the package and of the reference, which share no code."""
 
 from dataclasses import replace
+from fractions import Fraction
 from random import Random
 
 import pytest
 
 from broker.schedule.bts import Bts, search
+from broker.schedule.choice import Searching
 from broker.schedule.exhaustive import optimum
 from broker.schedule.named import strategy_of
-from broker.schedule.planned import best
+from broker.schedule.planned import Planned, best
 from broker.schedule.simulate import Run, Setup
 from broker.schedule.snapshot import Model, Running, Snapshot
 from broker.schedule.times import Times
-from broker.strategies import Answer
+from broker.strategies import Answer, TrainerView
 from tests.schedule import reference
 from tests.schedule.cases import case_of, random_setup
+
+SEARCHING: dict[str, Searching] = {"bts": Bts(), "planned": Planned()}
 
 
 def outcome(setup: Setup, strategy: str) -> tuple[int, int]:
@@ -51,21 +55,23 @@ def test_the_exhaustive_search_equals_brute_force_on_the_reference(eager: bool) 
     for _ in range(150):
         setup = random_setup(rng, 5 if eager else 4)
         found = optimum(setup, eager=eager)
-        assert (found.end, found.tags) == reference.brute(case_of(setup), eager), setup
+        end, tags = reference.brute(case_of(setup), eager)
+        assert (Fraction(found.end), found.tags) == (end, tags), setup
 
 
 @pytest.mark.parametrize("strategy", ["bts", "planned"])
 def test_what_is_predicted_is_what_happens(strategy: str) -> None:
     """At every question of a run the predicted end is the same instant, as long as estimates are right."""
     rng = Random(f"predicted {strategy}")
-    chosen = strategy_of(strategy)
+    chosen = SEARCHING[strategy]
     for _ in range(60):
         run = Run.of(random_setup(rng, 40))
         ends = set()
         while (view := run.question()) is not None:
-            choice = chosen.search(view)  # type: ignore[attr-defined]
+            choice = chosen.search(view)
             if choice.end is not None:
                 ends.add(run.now + choice.end)
+                assert choice.without is not None
                 assert choice.end <= choice.without
             run.answer(choice.answer)
         assert ends <= {run.now - run.setup.model.times.commit}
@@ -87,11 +93,10 @@ def test_with_staleness_the_prediction_counts_what_the_generator_does_ahead() ->
     rng = Random("ahead")
     for _ in range(150):
         run = Run.of(random_setup(rng, 12, steps=3))
-        planned = strategy_of("planned")
         for _step in range(3):
             ends = set()
             while (view := run.question()) is not None:
-                choice = planned.search(view)  # type: ignore[attr-defined]
+                choice = Planned().search(view)
                 if choice.end is not None:
                     ends.add(run.now + choice.end)
                 run.answer(choice.answer)
@@ -121,9 +126,7 @@ def test_past_its_budget_bts_answers_as_planned_and_says_so() -> None:
     assert not Bts(budget=5).search(replace(_view(model, snapshot), ready=1)).exhausted
 
 
-def _view(model: Model, snapshot: Snapshot):  # type: ignore[no-untyped-def]
-    from broker.strategies import TrainerView
-
+def _view(model: Model, snapshot: Snapshot) -> TrainerView:
     return TrainerView(
         pending=snapshot.pending, ready=snapshot.ready, in_flight=1, assisted=0, model=model, snapshot=snapshot
     )
@@ -131,8 +134,6 @@ def _view(model: Model, snapshot: Snapshot):  # type: ignore[no-untyped-def]
 
 @pytest.mark.parametrize("strategy", ["bts", "planned"])
 def test_an_unknown_time_is_measured_at_the_first_bubble_and_then_waited_for(strategy: str) -> None:
-    from broker.strategies import TrainerView
-
     chosen = strategy_of(strategy)
     view = TrainerView(pending=3, ready=0, in_flight=1, assisted=0)
     assert chosen.decide(view) is Answer.TAG

@@ -5,6 +5,7 @@ from fractions import Fraction
 import pytest
 
 from broker.schedule.times import Times, rational
+from tests.schedule.cases import ticks
 
 
 def test_a_decimal_is_itself() -> None:
@@ -44,4 +45,4 @@ def test_what_is_no_time_is_named(name: str, value: float) -> None:
 @pytest.mark.parametrize("name", ["generate", "assist", "update"])
 def test_work_takes_time(name: str) -> None:
     with pytest.raises(ValueError, match=f"^{name} = 0: must be greater than 0"):
-        Times(**({"generate": 1, "update": 1} | {name: 0}))
+        ticks(**({"generate": 1, "update": 1} | {name: 0}))
