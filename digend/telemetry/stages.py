@@ -19,7 +19,7 @@ OTHER = "other"
 ABSENT = "absent"
 FINAL_STATES = ("completed", "failed", "cancelled")
 
-_WORKER_ROLES = ("generator", "trainer", "reward")
+WORKER_ROLES = ("generator", "trainer", "reward")
 _WHOLE_TASKS = {
     "prepare": "load",
     "evaluate": "evaluate",
@@ -127,7 +127,7 @@ class StageLedger:
             self._end_ns = at_ns
 
     def _add_presence(self, at_ns: int, body: WorkerState) -> None:
-        if body.role not in _WORKER_ROLES:
+        if body.role not in WORKER_ROLES:
             return
         known = body.worker in self._rows
         row = self._rows.setdefault(body.worker, {})

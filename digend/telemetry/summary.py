@@ -10,7 +10,7 @@ from collections import Counter
 from collections.abc import Iterable
 
 from digend.telemetry.figures import figures
-from digend.telemetry.stages import FINAL_STATES, StageLedger, StageTable
+from digend.telemetry.stages import FINAL_STATES, WORKER_ROLES, StageLedger, StageTable
 from digend.wire.records import (
     CheckpointRecord,
     Decision,
@@ -170,7 +170,7 @@ def counted(record: Record) -> dict[str, int]:
     if isinstance(body, Notice):
         return _counted_notice(body)
     if isinstance(body, WorkerState):
-        return {"lost_workers": int(body.state == "lost")}
+        return {"lost_workers": int(body.state == "lost" and body.role in WORKER_ROLES)}
     simple = {
         TaskRecord: "tasks",
         TaskFailure: "failed_tasks",
