@@ -13,7 +13,7 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -44,6 +44,11 @@ def environment(**more: str) -> dict[str, str]:
     return {**os.environ, **quiet, **more}
 
 
+def with_packages(packages: Sequence[Path]) -> dict[str, str]:
+    """The same with folders like site-packages."""
+    return environment(PYTHONPATH=os.pathsep.join(str(path) for path in (ROOT, *packages)))
+
+
 def wait_until(holds: Callable[[], bool], what: str, seconds: float = PATIENCE_S) -> None:
     """Asks again and again; other processes tell nobody when they are done."""
     deadline = time.monotonic() + seconds
@@ -61,8 +66,9 @@ class Cluster:
     runs: Path
     up: subprocess.Popen[bytes]
     driver: Digend
-    short: tuple[str, ...] = field(default=())
+    short: tuple[str, ...]
     """Overrides that make the demo's job short."""
+    packages: tuple[Path, ...] = ()
 
     @property
     def node_file(self) -> Path:
@@ -78,7 +84,7 @@ class Cluster:
 
     def ctl(self, *words: str, code: int = ExitCode.OK) -> "subprocess.CompletedProcess[str]":
         """digenctl, which must end with `code`."""
-        return digenctl(*words, "--node", str(self.node_file), code=code)
+        return digenctl(*words, "--node", str(self.node_file), code=code, packages=self.packages)
 
     def submit(self, job: str, *overrides: str) -> None:
         """A short job, under an id."""
@@ -125,10 +131,12 @@ class Cluster:
         wait_until(lambda: self._now_running(program) not in (None, pid), f"{program} was started again")
 
     def all_present(self, num_workers: int) -> None:
-        """Waits until so many workers have a session and none is slow."""
+        """Waits until so many workers (and the recorder) have a session and none is slow."""
         fine = ("idle", "busy")
         wait_until(
-            lambda: sum(node.state in fine for node in self.driver.nodes()) == num_workers, f"{num_workers} workers"
+            lambda: sum(node.state in fine for node in self.driver.nodes()) == num_workers,
+            f"{num_workers} are there",
+            60.0,
         )
 
     def log_tail(self) -> str:
@@ -163,7 +171,7 @@ def running(
 
     Files in its folder `rewards` may be rewards.
     """
-    folder = Path(tempfile.mkdtemp(prefix="dg-", dir="/tmp"))
+    folder = Path(tempfile.mkdtemp(prefix="digend-e2e-", dir="/tmp"))
     runs = runs or folder / "runs"
     (folder / "rewards").mkdir()
     table = {
@@ -182,6 +190,7 @@ def running(
         up=_start(folder, packages),
         driver=Digend(f"ipc://{folder}/driver.sock"),
         short=short_job(folder),
+        packages=tuple(packages),
     )
     try:
         ready = folder / "ready"
@@ -222,12 +231,12 @@ def short_job(folder: Path) -> tuple[str, ...]:
     )
 
 
-def digenctl(*words: str, code: int = ExitCode.OK, folder: Path = ROOT) -> "subprocess.CompletedProcess[str]":
-    """digenctl as a process in `folder`, which must end with `code`."""
+def digenctl(*words: str, code: int = ExitCode.OK, packages: Sequence[Path] = ()) -> "subprocess.CompletedProcess[str]":
+    """digenctl as a process, which must end with `code`."""
     done = subprocess.run(
         [sys.executable, "-m", "clients", *words],
-        cwd=folder,
-        env=environment(PYTHONPATH=str(ROOT)),
+        cwd=ROOT,
+        env=with_packages(packages),
         capture_output=True,
         text=True,
         timeout=PATIENCE_S,
@@ -255,10 +264,9 @@ def answers(driver: Digend) -> bool:
 def _start(folder: Path, packages: Sequence[Path]) -> "subprocess.Popen[bytes]":
     command = [sys.executable, "-m", "daemons.main", "up", str(folder / "node.toml"), "--ready-file", "ready"]
     command[-1] = str(folder / "ready")
-    paths = os.pathsep.join(str(path) for path in (ROOT, *packages))
     with (folder / "up.log").open("wb") as log:
         return subprocess.Popen(
-            command, cwd=ROOT, env=environment(PYTHONPATH=paths), stdin=subprocess.DEVNULL, stdout=log, stderr=log
+            command, cwd=ROOT, env=with_packages(packages), stdin=subprocess.DEVNULL, stdout=log, stderr=log
         )
 
 

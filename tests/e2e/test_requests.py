@@ -1,4 +1,4 @@
-"""What clients ask of a running cluster, and the exit codes that scripts rely on. One bad request harms no other job."""
+"""What clients ask of a running cluster, and the exit codes that scripts rely on. A bad request harms no other job."""
 
 import json
 import os
