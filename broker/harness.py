@@ -116,9 +116,10 @@ class Simulation:
     def disk(self, *, full: bool) -> None:
         self._tell(DiskState(full=full, reason="no space left" if full else ""))
 
-    def persisted(self, job: str) -> None:
-        """The recorder has written everything so far."""
-        self._tell(RecordsPersisted(job=job, next_seq=len(self.records.get(job, ()))))
+    def persisted(self, job: str, next_seq: int | None = None) -> None:
+        """The recorder has written everything below `next_seq` (None: everything so far)."""
+        written = len(self.records.get(job, ())) if next_seq is None else next_seq
+        self._tell(RecordsPersisted(job=job, next_seq=written))
 
     def at(self, at_ns: int, action: Callable[[], None]) -> None:
         """Do something at an instant (not before now), in order of registration."""

@@ -142,9 +142,9 @@ def expire(state: State, late_ns: int) -> None:
     if late_ns > state.torpid_ns:
         # The driver slept (a suspended machine, a stopped process): nobody else's heartbeat is to blame.
         for worker in state.workers.values():
-            worker.beat_ns = min(state.now, worker.beat_ns + late_ns)
+            worker.beat_ns = state.now
         for lease in state.leases.values():
-            lease.progress_ns = min(state.now, lease.progress_ns + late_ns)
+            lease.progress_ns = state.now
     for worker in list(state.workers.values()):
         silent = state.now - worker.beat_ns
         if worker.session is None:
