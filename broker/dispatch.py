@@ -17,6 +17,7 @@ from broker.generation import (
     prepared,
     stage_weights,
     switching,
+    wanted_prompts,
 )
 from broker.leasing import grant, note_idle
 from broker.microbatch import MicroBatch, Phase
@@ -32,6 +33,7 @@ def dispatch(state: State, job: Job) -> None:
     """Offer until nobody takes anything more, then name the causes of idle time. A full disk holds the job."""
     workers = [worker for role in _ORDER for worker in state.workers.values() if worker.role == role]
     if not state.disk_full:
+        job.unencoded = wanted_prompts(job)
         stage_weights(state, job)
         while any([offer(state, job, worker) for worker in workers if worker.free]):
             pass

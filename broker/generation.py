@@ -60,9 +60,10 @@ def stage_weights(state: State, job: Job) -> None:
 
 def offer_encoding(state: State, job: Job, worker: Worker) -> bool:
     """Each prompt is encoded once, by whichever generator comes first."""
-    missing = wanted_prompts(job)[:_ENCODE_CHUNK]
+    missing = job.unencoded[:_ENCODE_CHUNK]
     if not missing:
         return False
+    del job.unencoded[:_ENCODE_CHUNK]
     task = EncodeTask(job=job.id, incarnation=job.incarnation, prompts=tuple(missing))
     lease = grant(state, job, worker, "encode", task)
     job.encoding.update((prompt.uid, lease.id) for prompt in missing)

@@ -127,8 +127,9 @@ class MicroBatch:
         self.fragments.clear()
         self.group_metrics.clear()
 
-    def fragment_of(self, key: SampleKey) -> Fragment:
-        return next(fragment for fragment in self.fragments if key in fragment.keys)
+    def makers(self) -> dict[SampleKey, Fragment]:
+        """The fragment of each sample."""
+        return {key: fragment for fragment in self.fragments for key in fragment.keys}
 
     def scores(self) -> dict[SampleKey, SampleScore]:
         merged: dict[SampleKey, SampleScore] = {}

@@ -1,6 +1,6 @@
 """Builds the tasks that are sent: what the core knows, put into words of the wire. Decides nothing."""
 
-from broker.microbatch import Fragment, MicroBatch, SampleKey
+from broker.microbatch import Fragment, MicroBatch, Selected
 from broker.plan import planned_pairs
 from broker.state import Job, Worker
 from digend.wire.tasks import (
@@ -77,6 +77,7 @@ def score(job: Job, batch: MicroBatch, fragment: Fragment) -> ScoreTask:
 def update(job: Job, batch: MicroBatch) -> UpdateTask:
     if batch.outcome is None or batch.stamp is None:
         raise AssertionError("a micro-batch is updated after it is resolved")
+    makers = batch.makers()
     return UpdateTask(
         job=job.id,
         incarnation=job.incarnation,
@@ -85,7 +86,7 @@ def update(job: Job, batch: MicroBatch) -> UpdateTask:
         rollout=batch.rollout,
         micro_batch=batch.index,
         sigmas=job.sigmas,
-        items=tuple(_item(job, batch, selected.key, selected.advantage) for selected in batch.outcome.selected),
+        items=tuple(_item(job, batch, makers[each.key], each) for each in batch.outcome.selected),
         z0=planned(job),
     )
 
@@ -122,16 +123,15 @@ def trained(job: Job) -> int:
     return sum(batch.outcome.num_pairs for batch in job.step_batches() if batch.outcome)
 
 
-def _item(job: Job, batch: MicroBatch, key: SampleKey, advantage: float) -> UpdateItem:
-    fragment = batch.fragment_of(key)
-    group = batch.groups[key[0]]
-    sample = group.samples[key[1]]
+def _item(job: Job, batch: MicroBatch, fragment: Fragment, selected: Selected) -> UpdateItem:
+    group = batch.groups[selected.key[0]]
+    sample = group.samples[selected.key[1]]
     if fragment.result is None or fragment.result.trajectory is None:
         raise AssertionError("a fragment for training has a trajectory")
     return UpdateItem(
         prompt=group.prompt.uid,
         index=sample.index,
-        advantage=advantage,
+        advantage=selected.advantage,
         timesteps=sample.timesteps,
         levels=group.levels,
         trajectory=fragment.result.trajectory,

@@ -15,7 +15,7 @@ from digend.wire.devices import DeviceState
 from digend.wire.messages import Hello
 from digend.wire.records import Record, RecordBody
 from digend.wire.refs import BlobRef, WeightsRef
-from digend.wire.tasks import CheckpointResult, TaskBody
+from digend.wire.tasks import CheckpointResult, Prompt, TaskBody
 
 SECOND = 1_000_000_000
 
@@ -117,6 +117,8 @@ class Job:
     conditions: dict[str, BlobRef] = field(default_factory=dict)
     encoding: dict[str, str] = field(default_factory=dict)
     """prompt uid -> lease"""
+    unencoded: list[Prompt] = field(default_factory=list)
+    """Prompts that are about to be used and are neither encoded nor being so; made anew before every dispatch."""
     rollout: list[MicroBatch] = field(default_factory=list)
     rollout_stamp: Stamp = (0, 0)
     at_border: bool = True
