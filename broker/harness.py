@@ -9,7 +9,6 @@ the same instant is told in a later one. Heartbeats precede the other events of 
 """
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
 from fractions import Fraction
 from heapq import heappop, heappush
 
@@ -26,37 +25,22 @@ from broker.events import (
     WorkerGone,
     WorkerHello,
 )
-from broker.harness_engine import NUM_TENSORS, Engine, Sample, Scorer, Slot, inputs
+from broker.harness_driver import Batch, DriverLife, replay
+from broker.harness_engine import NUM_TENSORS, Engine, Scorer, Slot, honest, inputs
 from broker.harness_shell import Shell
 from broker.harness_times import Durations, Load
 from broker.harness_world import InvariantBroken, World
 from broker.spec import JobSpec
 from broker.state import SECOND, Job
-from digend.rl.seeds import uniform_int
 from digend.wire.records import Record
 from digend.wire.refs import WeightsRef
-from digend.wire.tasks import GenerateTask, ResultBody, SampleScore, ScoreTask, TaskBody, TaskError
+from digend.wire.tasks import GenerateTask, ResultBody, ScoreTask, TaskBody, TaskError
 
 BEAT_NS = SECOND
 
 Tamper = Callable[[Shell, TaskBody, ResultBody], ResultBody | TaskError]
 StageTamper = Callable[[Shell, WeightsRef], int | TaskError]
 Courier = Callable[[int, Event], Iterable[tuple[int, Event]]]
-
-
-def honest(sample: Sample) -> SampleScore:
-    """A reward in [0, 1] that depends on the sample alone."""
-    reward = uniform_int(0, 1000, "reward", sample.job, sample.rollout, sample.prompt, sample.index) / 1000
-    return SampleScore(prompt=sample.prompt, index=sample.index, reward=reward, components={"reward": reward})
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Batch:
-    """One step of the core."""
-
-    now_ns: int
-    events: tuple[Event, ...]
-    commands: tuple[Command, ...]
 
 
 class Simulation:
@@ -97,7 +81,7 @@ class Simulation:
         self._sessions: dict[str, Shell] = {}
         self._num_actions = self._num_lives = self._num_sessions = 0
         self._wake_ns: int | None = None
-        self._driver = _Driver()
+        self._driver = DriverLife()
         self._pools: dict[tuple[str, ...] | None, Fraction] = {}
         self._persisting: set[str] = set()
         self._start_driver()
@@ -205,12 +189,16 @@ class Simulation:
         jobs = self.core.state.jobs
         return self._driver.up and all(name in jobs and not jobs[name].open for name in self._specs)
 
+    @property
+    def driver_up(self) -> bool:
+        return self._driver.up
+
     def job(self, name: str) -> Job:
         return self.core.state.jobs[name]
 
     def replay(self) -> int | None:
         """The first batch that a fresh core answers otherwise; None where all are the same."""
-        return _replay(Core(), self.batches)
+        return replay(Core(), self.batches)
 
     def describe(self) -> str:
         """The jobs, and who does what, for messages."""
@@ -283,7 +271,7 @@ class Simulation:
         self.persisted(job)
 
     def _start_driver(self) -> None:
-        self._driver = _Driver(epoch=self._driver.epoch + 1, up=True)
+        self._driver = DriverLife(epoch=self._driver.epoch + 1, up=True)
         self._events = [DriverStarted(epoch=self._driver.epoch, **self._limits)]
 
     def _stop_driver(self) -> None:
@@ -299,7 +287,7 @@ class Simulation:
     def _replay_and_start(self) -> None:
         """A new driver knows what the journal says, and nothing else."""
         self.core = Core()
-        different = _replay(self.core, self.batches)
+        different = replay(self.core, self.batches)
         if different is not None:
             raise InvariantBroken(f"batch {different} is answered otherwise in replay")
         self._start_driver()
@@ -378,19 +366,3 @@ class Simulation:
                 (slot.speed for slot in pool if allowed is None or slot.name in allowed), Fraction(0)
             ) or Fraction(1)
         return self._pools[allowed]
-
-
-@dataclass(slots=True)
-class _Driver:
-    epoch: int = 0
-    up: bool = False
-    down_ns: int = SECOND
-    dies_next: bool = False
-
-
-def _replay(core: Core, batches: Sequence[Batch]) -> int | None:
-    """Step a core through a journal; the first batch that it answers otherwise."""
-    for at, batch in enumerate(batches):
-        if tuple(core.step(batch.now_ns, batch.events)) != batch.commands:
-            return at
-    return None

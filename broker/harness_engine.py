@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from fractions import Fraction
 
 from broker.harness_world import BASE_POLICY, Blob, Draw, InvariantBroken, OptimizerStep, Pair, Snapshot, World
+from digend.rl.seeds import uniform_int
 from digend.wire.messages import PreparedJob, Role
 from digend.wire.refs import BlobRef, WeightsRef
 from digend.wire.tasks import (
@@ -65,6 +66,12 @@ class Sample:
 
 
 Scorer = Callable[[Sample], SampleScore]
+
+
+def honest(sample: Sample) -> SampleScore:
+    """A reward in [0, 1] that depends on the sample alone."""
+    reward = uniform_int(0, 1000, "reward", sample.job, sample.rollout, sample.prompt, sample.index) / 1000
+    return SampleScore(prompt=sample.prompt, index=sample.index, reward=reward, components={"reward": reward})
 
 
 @dataclass(slots=True)

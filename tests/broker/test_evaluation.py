@@ -5,8 +5,8 @@ from math import isfinite
 
 import pytest
 
-from broker.harness import Simulation, honest
-from broker.harness_engine import Sample
+from broker.harness import Simulation
+from broker.harness_engine import Sample, honest
 from broker.spec import JobSpec
 from digend.wire.records import EvaluationRecord, IdleRecord, RestartRecord, StepRecord, TaskRecord
 from digend.wire.tasks import GenerateTask, ResultBody, SampleScore, ScoreResult, ScoreTask, TaskBody, TaskError

@@ -8,8 +8,8 @@ import pytest
 
 from broker.commands import SendTask
 from broker.events import Event, TaskFinished
-from broker.harness import Simulation, honest
-from broker.harness_engine import Sample, Scorer
+from broker.harness import Simulation
+from broker.harness_engine import Sample, Scorer, honest
 from broker.harness_times import Load, Times
 from digend.rl.advantages import AdvantageRule, global_std_of, normalise_group
 from digend.rl.selection import select_best_of_n

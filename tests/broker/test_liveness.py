@@ -16,7 +16,8 @@ from broker.events import (
     WorkerGone,
     WorkerHello,
 )
-from broker.harness import Batch, Simulation
+from broker.harness import Simulation
+from broker.harness_driver import Batch
 from broker.harness_engine import Slot
 from broker.state import SECOND
 from digend.wire.messages import Hello, PreparedJob, Versions

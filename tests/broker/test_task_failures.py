@@ -6,8 +6,8 @@ from dataclasses import replace
 
 import pytest
 
-from broker.harness import Tamper, honest
-from broker.harness_engine import Sample, Scorer
+from broker.harness import Tamper
+from broker.harness_engine import Sample, Scorer, honest
 from broker.harness_shell import Shell
 from digend.wire.records import Notice, RestartRecord, StepRecord, TaskFailure, WorkerState
 from digend.wire.refs import WeightsRef

@@ -1,0 +1,170 @@
+"""The record stream and the time account: numbers without holes, every second of every worker once, with a cause."""
+
+from collections import defaultdict
+from dataclasses import replace
+from fractions import Fraction
+from itertools import pairwise
+from random import Random
+
+import pytest
+
+from broker.harness import Simulation
+from broker.harness_engine import Slot
+from broker.harness_shell import Shell
+from broker.harness_times import Times
+from broker.spec import JobSpec
+from digend.wire.records import IdleRecord, StepRecord, TaskFailure, TaskRecord
+from digend.wire.tasks import ResultBody, TaskBody, TaskError
+from tests.broker.audit import check_seconds
+from tests.broker.support import (
+    GENERATOR,
+    MS,
+    TIMES,
+    TRAINER,
+    S,
+    bodies,
+    evaluation,
+    finished,
+    job,
+    last_state,
+    simulate,
+)
+
+ALL_SLOW = Times(
+    generate=800 * MS,
+    update=500 * MS,
+    assist=900 * MS,
+    score=100 * MS,
+    commit=200 * MS,
+    switch=50 * MS,
+    prepare=3000 * MS,
+    encode=300 * MS,
+    evaluate=400 * MS,
+    checkpoint=700 * MS,
+    reset=10 * MS,
+    stage=350 * MS,
+)
+
+KINDS: list[tuple[JobSpec, tuple[int, int]]] = [
+    (job(evaluation=evaluation(3, every=1)), (2, 0)),
+    (job(strategy="always", scoring="dedicated", evaluation=evaluation(2)), (2, 2)),
+    (job(generators=(), evaluation=evaluation(2, every=1)), (0, 0)),
+    (job(updates_per_rollout=2, num_global_steps=4, strategy="static:1"), (3, 0)),
+    (job(deterministic=True), (2, 0)),
+    (job(strategy="always", staleness=0.5, num_global_steps=4), (2, 0)),
+]
+
+
+@pytest.mark.parametrize(("spec", "cluster"), KINDS)
+def test_seconds_tile_the_job_for_every_worker(spec: JobSpec, cluster: tuple[int, int]) -> None:
+    simulation = finished(spec, *cluster, times=ALL_SLOW)
+    check_seconds(simulation, spec, list(simulation.shells))
+
+
+def test_seconds_tile_the_job_whatever_fails() -> None:
+    """Failed, lost and revoked tasks too, with a driver restart and a trainer restart in between."""
+    for seed in range(30):
+        rng = Random(seed)
+
+        def tamper(shell: Shell, task: TaskBody, result: ResultBody, rng: Random = rng) -> ResultBody | TaskError:
+            if rng.random() < 0.1:
+                reason = rng.choice(["blob_lost", "internal", "out_of_memory"])
+                return TaskError(reason=reason, message="arranged", retry=True)
+            return result
+
+        spec = job(evaluation=evaluation(2), task_retries=50)
+        simulation = simulate(spec, 3, times=ALL_SLOW, tamper=tamper)
+        simulation.at(rng.randrange(3, 12) * S, simulation.restart_driver)
+        simulation.at(rng.randrange(13, 16) * S, lambda run=simulation: run.kill(TRAINER, S))  # type: ignore[misc]
+        simulation.run(limit_ns=1000 * S)
+        assert last_state(simulation) == ("completed", "")
+        check_seconds(simulation, spec, [name for name in simulation.shells if name != TRAINER])
+        assert bodies(simulation, TaskFailure)
+
+
+def test_idle_time_is_a_bubble_only_while_work_is_outstanding() -> None:
+    simulation = finished(job(evaluation=evaluation(2)), times=ALL_SLOW)
+    causes: dict[str, set[bool]] = defaultdict(set)
+    for body in bodies(simulation, IdleRecord):
+        causes[body.cause].add(body.bubble)
+    assert all(len(kinds) == 1 for kinds in causes.values())
+    bubbles = {cause for cause, (bubble,) in causes.items() if bubble}
+    assert bubbles <= {"generation", "reward", "update", "weights", "encoding of prompts"}
+    assert {"generation", "update"} <= bubbles
+    assert {"checkpoint", "evaluation before", "evaluation after"} <= set(causes) - bubbles
+
+
+def test_step_records_add_up() -> None:
+    spec = job(num_global_steps=3)
+    simulation = finished(spec)
+    steps = bodies(simulation, StepRecord)
+    for body in steps:
+        assert (body.num_samples, body.num_selected, body.num_groups) == (16, 16, 4)
+        assert (body.z0, body.z, body.num_masked, body.num_dropped_groups) == (32, 32, 0, 0)
+        assert body.loss == 0.5
+        assert body.ratio_mean == 1.0
+        assert 0 < body.reward_mean < 1
+        assert body.components == {"reward": pytest.approx(body.reward_mean)}
+    total = simulation.job("j1").finished_ns
+    assert total is not None
+    assert sum(body.seconds for body in steps) == pytest.approx(total / S)
+
+
+def test_task_records_carry_the_workers_receipt() -> None:
+    simulation = finished(job(num_global_steps=1))
+    tasks = bodies(simulation, TaskRecord)
+    for body in tasks:
+        assert body.receipt.total_ns == body.end_ns - body.start_ns
+    generated = [body for body in tasks if body.task == "generate"]
+    assert sum(body.num_samples for body in generated) == 16
+    assert {body.micro_batch for body in generated} == {0, 1, 2, 3}
+    assert {body.version for body in generated} == {0}
+
+
+def test_numbers_have_no_holes_across_restarts() -> None:
+    """The harness refuses a hole; that it goes on from where it was is looked at here."""
+    simulation = simulate(job(num_global_steps=2))
+    simulation.at(2 * S, lambda: simulation.restart_driver(unreleased=True))
+    simulation.at(5 * S, lambda: simulation.kill(GENERATOR, S))
+    simulation.run()
+    simulation.settle()
+    records = simulation.records["j1"]
+    assert [record.seq for record in records] == list(range(len(records)))
+    assert all(before.at_ns <= after.at_ns for before, after in pairwise(records))
+    assert simulation.job("j1").next_record == len(records)
+
+
+def run_with_speeds(*speeds: int, times: Times = TIMES) -> Simulation:
+    """Generators of unlike speed."""
+    made = [Slot(name=f"n/generator/{at}", role="generator", speed=Fraction(speed)) for at, speed in enumerate(speeds)]
+    simulation = Simulation(times, [*made, Slot(name=TRAINER, role="trainer")], persist_ns=0)
+    simulation.submit(job(num_global_steps=8, samples_per_prompt=8))
+    simulation.run()
+    return simulation
+
+
+def test_shares_follow_measured_speed() -> None:
+    """Of 8 samples, a generator that is three times as fast gets six once it is known."""
+    simulation = run_with_speeds(3, 1)
+    shares = [
+        (body.worker, body.num_samples)
+        for body in bodies(simulation, TaskRecord)
+        if body.task == "generate" and body.start_ns > 8 * S
+    ]
+    # A worker that would idle at the tail takes a share that its owner has not begun.
+    assert sorted({count for _, count in shares}) == [2, 6]
+    owned = [(worker, count) for worker, count in shares if (worker == GENERATOR) == (count == 6)]
+    assert len(owned) >= 0.8 * len(shares)
+
+
+def test_without_measurements_shares_are_equal() -> None:
+    simulation = run_with_speeds(1, 1)
+    assert {body.num_samples for body in bodies(simulation, TaskRecord) if body.task == "generate"} == {4}
+
+
+def test_fast_and_slow_generators_end_together() -> None:
+    simulation = run_with_speeds(3, 1, times=replace(TIMES, update=10 * MS))
+    end = simulation.job("j1").finished_ns
+    assert end is not None
+    busy = sum(body.end_ns - body.start_ns for body in bodies(simulation, TaskRecord) if "generator" in body.worker)
+    assert busy / (2 * end) > 0.85
