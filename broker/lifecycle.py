@@ -61,18 +61,27 @@ def _start(state: State, job: Job) -> None:
 
 
 def _await_workers(state: State, job: Job) -> None:
-    trainer = state.trainer()
-    pools = [worker for worker in state.workers.values() if worker.role == "generator" and involved(job, worker)]
-    if trainer is None:
-        set_state(state, job, "preparing", "no trainer is connected")
-    elif not job.colocated and not pools:
-        allowed = job.spec.generators
-        who = "no generator" if allowed is None else f"none of the generators {', '.join(allowed)}"
-        set_state(state, job, "preparing", f"{who} is connected")
-    elif trainer.prepared.get(job.id) == job.incarnation and job.sigmas:
+    trainer, absent = state.trainer(), lacking(state, job)
+    if absent:
+        set_state(state, job, "preparing", absent)
+    elif trainer is not None and trainer.prepared.get(job.id) == job.incarnation and job.sigmas:
         set_state(state, job, "running")
     else:
         set_state(state, job, "preparing", "workers load the model")
+
+
+def lacking(state: State, job: Job) -> str:
+    """Whose absence keeps the job from going on, in words; "" where everybody who is needed is there."""
+    roles = {worker.role for worker in state.workers.values() if involved(job, worker)}
+    if "trainer" not in roles:
+        return "no trainer is connected"
+    if not job.colocated and "generator" not in roles:
+        allowed = job.spec.generators
+        who = "no generator" if allowed is None else f"none of the generators {', '.join(allowed)}"
+        return f"{who} is connected"
+    if job.spec.scoring == "dedicated" and "reward" not in roles:
+        return "no reward process is connected"
+    return ""
 
 
 def _open_next(state: State, job: Job) -> None:

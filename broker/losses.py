@@ -26,6 +26,7 @@ def lose_worker(state: State, worker: Worker, reason: str) -> None:
         end_idle(state, job, worker)
         state.record(job, WorkerState(worker=worker.name, role=worker.role, state="lost", reason=reason))
         job.count("lost_workers")
+        job.lost[worker.name] = reason
     lease = state.leases.get(worker.lease or "")
     if lease is not None:
         lose_lease(state, lease, reason)

@@ -119,6 +119,8 @@ def _compare_applied(state: State, job: Job, worker: Worker, lease: Lease | None
 def _tell(state: State, worker: Worker, name: str, reason: str) -> None:
     job = state.active()
     if job is not None and job.started_ns is not None:
+        if name == "joined":
+            job.lost.pop(worker.name, None)
         state.record(job, WorkerState(worker=worker.name, role=worker.role, state=name, reason=reason))
         if worker.lease is None and worker.idle_since is None:
             worker.idle_since = state.now

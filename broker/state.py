@@ -141,6 +141,8 @@ class Job:
     checkpoint_at: tuple[int, int] = (0, 0)
     """(global step, version) of the newest checkpoint; the base weights at first."""
     checkpoint_due: bool = False
+    lost: dict[str, str] = field(default_factory=dict)
+    """Workers that were lost and are not back: why."""
     num_skipped: int = 0
     failures: dict[str, int] = field(default_factory=dict)
     reward_mean: float | None = None

@@ -1,6 +1,7 @@
 """What clients see of the core's state. Reads only; words for people are made here and nowhere else."""
 
 from broker.dispatch import involved
+from broker.lifecycle import lacking
 from broker.microbatch import Phase
 from broker.state import SECOND, Job, Lease, State, Worker
 from digend.wire.devices import DeviceState
@@ -111,8 +112,10 @@ def _problems(state: State, job: Job | None, now_ns: int) -> tuple[str, ...]:
             found.append(f"{worker.name}: its GPU is lost and needs its box restarted; it gets no more work")
     if state.disk_full:
         found.append(f"disk full: {state.disk_full}")
-    if job is not None and job.state == "preparing" and job.reason != "workers load the model":
-        found.append(f"job {job.id} waits: {job.reason}")
+    if job is not None and job.started_ns is not None:
+        found += [f"{name}: lost, {reason}" for name, reason in job.lost.items()]
+        if absent := lacking(state, job):
+            found.append(f"job {job.id} waits: {absent}")
     return tuple(found)
 
 
