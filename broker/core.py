@@ -14,6 +14,7 @@ from broker.events import (
     DriverStarted,
     Event,
     JobSubmitted,
+    LimitsChanged,
     RecordsPersisted,
     TaskBroke,
     TaskFinished,
@@ -162,10 +163,14 @@ def _not_staged(state: State, event: WeightsNotStaged) -> None:
 
 
 def _started(state: State, event: DriverStarted) -> None:
+    _limits(state, event)
+    sessions.driver_started(state, event.epoch)
+
+
+def _limits(state: State, event: DriverStarted | LimitsChanged) -> None:
     state.torpid_ns = int(event.torpid_s * SECOND)
     state.lost_ns = int(event.lost_s * SECOND)
     state.rejoin_ns = int(event.rejoin_s * SECOND)
-    sessions.driver_started(state, event.epoch)
 
 
 def _disk(state: State, event: DiskState) -> None:
@@ -179,6 +184,7 @@ def _disk(state: State, event: DiskState) -> None:
 _APPLY: dict[type, Callable[..., None]] = {
     Tick: lambda state, event: None,
     DriverStarted: _started,
+    LimitsChanged: _limits,
     JobSubmitted: _submitted,
     CancelRequested: _cancelled,
     WorkerHello: lambda state, event: sessions.hello(state, event.session, event.hello),

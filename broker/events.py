@@ -31,6 +31,15 @@ class DriverStarted:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class LimitsChanged:
+    """The limits of `DriverStarted`, other ones from now on."""
+
+    torpid_s: float
+    lost_s: float
+    rejoin_s: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class JobSubmitted:
     spec: JobSpec
 
@@ -117,6 +126,7 @@ class DiskState:
 Event = (
     Tick
     | DriverStarted
+    | LimitsChanged
     | JobSubmitted
     | CancelRequested
     | WorkerHello
