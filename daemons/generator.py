@@ -4,6 +4,6 @@ from daemons.worker.main import run as run_worker
 from digend.config.node import NodeConfig
 
 
-def run(node: NodeConfig, slot: int = 0) -> int:
+def run(node: NodeConfig, slot: int = 0, node_file: str | None = None) -> int:
     """Until it is asked to stop; returns the exit code."""
-    return run_worker("generator", node, slot)
+    return run_worker("generator", node, slot, node_file)

@@ -5,6 +5,7 @@ Owns the command line, nothing else. Every command ends with a code of `digend.e
 
 import sys
 from collections.abc import Callable
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
@@ -59,7 +60,7 @@ def driver(node_file: str, lifeline: int | None) -> None:
     def run(node: "NodeConfig") -> int:
         from daemons.driver.main import run as run_driver
 
-        return run_driver(node)
+        return run_driver(node, node_file)
 
     _run(node_file, lifeline, run)
 
@@ -73,7 +74,7 @@ def recorder(node_file: str, lifeline: int | None) -> None:
     def run(node: "NodeConfig") -> int:
         from daemons.recorder.main import run as run_recorder
 
-        return run_recorder(node)
+        return run_recorder(node, node_file)
 
     _run(node_file, lifeline, run)
 
@@ -88,7 +89,7 @@ def generator(node_file: str, slot: int, lifeline: int | None) -> None:
     def run(node: "NodeConfig") -> int:
         from daemons.generator import run as run_generator
 
-        return run_generator(node, slot)
+        return run_generator(node, slot, node_file)
 
     _run(node_file, lifeline, run)
 
@@ -103,7 +104,7 @@ def trainer(node_file: str, slot: int, lifeline: int | None) -> None:
     def run(node: "NodeConfig") -> int:
         from daemons.trainer import run as run_trainer
 
-        return run_trainer(node, slot)
+        return run_trainer(node, slot, node_file)
 
     _run(node_file, lifeline, run)
 
@@ -118,7 +119,7 @@ def reward(node_file: str, slot: int, lifeline: int | None) -> None:
     def run(node: "NodeConfig") -> int:
         from daemons.reward import run as run_reward
 
-        return run_reward(node, slot)
+        return run_reward(node, slot, node_file)
 
     _run(node_file, lifeline, run)
 
@@ -143,6 +144,39 @@ def doctor(node_file: str) -> None:
     from daemons.doctor import run
 
     sys.exit(run(node))
+
+
+@cli.command("node-instances")
+@click.argument("node_file", metavar="NODE.toml")
+def node_instances(node_file: str) -> None:
+    """List the systemd units that run what NODE.toml names."""
+    from daemons.unit_files import instances
+
+    for unit in instances(read_node(node_file)):
+        click.echo(unit)
+
+
+@cli.command("install-units")
+@click.option(
+    "--prefix", default="/usr/local", show_default=True, help="Files go to lib/systemd and lib/sysusers.d of it."
+)
+@click.option("--user", default="digend", show_default=True, help="User and group of the daemons.")
+@click.option("--digend", metavar="PATH", help="The program that units start. [default: this one]")
+def install_units(prefix: str, user: str, digend: str | None) -> None:
+    """Write systemd units for what /etc/digend/node.toml names."""
+    from daemons.unit_files import CannotInstall, install, next_steps
+
+    program = Path(digend) if digend else Path(sys.executable).with_name("digend")
+    try:
+        for path in install(Path(prefix), user, program):
+            click.echo(path)
+    except CannotInstall as error:
+        click.echo(str(error), err=True)
+        sys.exit(ExitCode.BAD_CONFIG)
+    except OSError as error:
+        click.echo(f"cannot write {error.filename}: {error.strerror}", err=True)
+        sys.exit(ExitCode.TARGET_FAILED)
+    click.echo(next_steps(user), err=True)
 
 
 @cli.command()

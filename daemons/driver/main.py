@@ -22,22 +22,30 @@ from daemons.driver.shell import Driver
 from daemons.driver.submission import Register
 from daemons.driver.summaries import Summaries
 from daemons.driver.uploads import Uploads
+from daemons.notify import Notifier
+from daemons.reload import NodeFile
 from digend.config.node import DriverNodeConfig, NodeConfig
 from digend.exitcodes import ExitCode
 from digend.net.server import ControlServer
 from digend.telemetry import logs
 from digend.telemetry.stages import FINAL_STATES
 
+LIMITS = ("timing.heartbeat_s", "timing.torpid_s", "timing.lost_s", "timing.rejoin_s")
+"""Keys of the node file that a running driver can change, beside the log level."""
+
 
 class CannotStart(Exception):
     """The same start would fail again; the message says what to mend."""
 
 
-def run(node: NodeConfig) -> int:
-    """Runs the driver that `node` describes (its paths absolute) until SIGTERM or SIGINT; returns the exit code."""
+def run(node: NodeConfig, node_file: str | None = None) -> int:
+    """Runs the driver that `node` describes (its paths absolute) until SIGTERM or SIGINT; returns the exit code.
+
+    SIGHUP reads `node_file` again, where it is given.
+    """
     logs.set_up(node.log_format, node.log_level, f"{node.name}/driver")
     try:
-        return asyncio.run(_main(node))
+        return asyncio.run(_main(node, node_file))
     except (CannotStart, JournalUnusable) as error:
         logs.logger().error("cannot start", reason=str(error))
         return ExitCode.BAD_CONFIG
@@ -46,16 +54,21 @@ def run(node: NodeConfig) -> int:
         return ExitCode.DEGRADED
 
 
-async def _main(node: NodeConfig) -> int:
+async def _main(node: NodeConfig, node_file: str | None) -> int:
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stop.set)
+    notifier = Notifier()
+    notifier.status("reading the journal")
     server = await _bind(node)
     try:
         journal = _journal(node)
         try:
-            driver = assemble(node, server, journal)
+            driver = assemble(node, server, journal, notifier)
+            if node_file is not None:
+                live = dict.fromkeys(LIMITS, lambda config: driver.set_timing(config.timing))
+                NodeFile(node_file, "driver", node, notifier, live).listen()
             logs.logger().info("driver started", address=server.address, epoch=journal.epoch)
             await driver.run(stop)
         finally:
@@ -88,7 +101,7 @@ def _writable(folder: Path, key: str) -> None:
         raise CannotStart(f"{key}: {folder} is not writable")
 
 
-def assemble(node: NodeConfig, server: ControlServer, journal: Journal) -> Driver:
+def assemble(node: NodeConfig, server: ControlServer, journal: Journal, notifier: Notifier | None = None) -> Driver:
     """A driver that has read its journal and is about to begin. Raises JournalUnusable, JournalFull."""
     clock = Clock(journal.now_ns)
     core, summaries = _restored(journal, clock)
@@ -109,6 +122,7 @@ def assemble(node: NodeConfig, server: ControlServer, journal: Journal) -> Drive
             lost_s=timing.lost_s,
             rejoin_s=timing.rejoin_s,
         ),
+        notifier=notifier,
     )
 
 

@@ -34,7 +34,7 @@ from digend.wire.messages import (
     StatusReply,
     VersionReply,
 )
-from digend.wire.views import JobDetail, JobView, VersionView
+from digend.wire.views import JobDetail, JobView, StatusView, VersionView
 
 Query = ClientHello | ListJobs | GetStatus | GetQueue | ListNodes | ShowJob | GetRecords
 Answer = VersionReply | JobList | StatusReply | QueueReply | NodeList | JobReply | RecordList
@@ -71,8 +71,7 @@ class Queries:
             case ListJobs(request=request):
                 return JobList(request=request, jobs=self.jobs()[-LISTED_JOBS:])
             case GetStatus(request=request):
-                status = views.status_view(self._core.state, now_ns, self._started_ns)
-                return StatusReply(request=request, status=replace(status, problems=self._problems() + status.problems))
+                return StatusReply(request=request, status=self.status(now_ns))
             case GetQueue(request=request):
                 return QueueReply(request=request, queue=views.queue_view(self._core.state, now_ns))
             case ListNodes(request=request):
@@ -81,6 +80,11 @@ class Queries:
                 return JobReply(request=request, job=self.detail(job))
             case GetRecords(request=request, job=job, since=since):
                 return self._records(request, job, since)
+
+    def status(self, now_ns: int) -> StatusView:
+        """How things are, the driver's own problems first."""
+        status = views.status_view(self._core.state, now_ns, self._started_ns)
+        return replace(status, problems=self._problems() + status.problems)
 
     def jobs(self) -> tuple[JobView, ...]:
         """All jobs, oldest first."""

@@ -13,7 +13,7 @@ from typing import get_args
 
 from broker.commands import Command, Evict, SendTask, WakeAt, Write
 from broker.core import Core
-from broker.events import Event, TaskBroke, Tick, WorkerGone
+from broker.events import Event, LimitsChanged, TaskBroke, Tick, WorkerGone
 from daemons.driver import outbox
 from daemons.driver.archive import Archive
 from daemons.driver.clock import Clock
@@ -30,6 +30,9 @@ from daemons.driver.stream import RecordStream
 from daemons.driver.submission import Refusal, Register, prepare
 from daemons.driver.summaries import Summaries
 from daemons.driver.uploads import Uploads
+from daemons.driver.words import in_words
+from daemons.notify import Notifier
+from digend.config.node import TimingConfig
 from digend.net.server import ControlServer, Fault
 from digend.telemetry.logs import logger
 from digend.wire.errors import TooLarge
@@ -38,6 +41,9 @@ from digend.wire.tasks import Receipt, TaskError
 
 RETRY_S = 1.0
 """Between two looks at the disk, and two tries to write a turn that found no room."""
+
+STATUS_S = 2.0
+"""Between two looks at what a service manager is told."""
 
 _QUERIES = get_args(Query)
 _WORKERS = get_args(FromWorker)
@@ -59,6 +65,7 @@ class Driver:
         register: Register,
         heartbeat_s: float,
         started: Event,
+        notifier: Notifier | None = None,
     ) -> None:
         archive = Archive(journal)
         self._core = core
@@ -75,9 +82,10 @@ class Driver:
         self._intake = Intake(
             self._sessions, self._stream, self._welcome, lambda job: core.has_job(job) is not None, self._send
         )
-        queries = Queries(core, summaries, archive, clock.now_ns(), self._problems)
-        self._desk = Desk(queries, register, uploads, lambda: room.reason, self._send)
+        self._queries = Queries(core, summaries, archive, clock.now_ns(), self._problems)
+        self._desk = Desk(self._queries, register, uploads, lambda: room.reason, self._send)
         self._faults = Faults()
+        self._notifier = notifier or Notifier({})
         self._draft = Draft(events=[started])
         self._stuck: tuple[Turn, Draft] | None = None
         self._wanted = asyncio.Event()
@@ -93,13 +101,32 @@ class Driver:
                 group.create_task(self._read(), name="reader"),
                 group.create_task(self._turns(), name="turns"),
                 group.create_task(self._watch_disk(), name="disk watch"),
+                group.create_task(self._notifier.keep_alive(), name="signs of life"),
+                group.create_task(self._tell_status(), name="status"),
             ]
             await stop.wait()
+            self._notifier.stopping("writing the journal")
             for task in tasks:
                 task.cancel()
         if self._timer is not None:
             self._timer.cancel()
         self._turn()
+
+    def set_timing(self, timing: TimingConfig) -> None:
+        """Other limits for silent workers from now on; another pace of heartbeats for new sessions."""
+        self._heartbeat_s = timing.heartbeat_s
+        limits = LimitsChanged(torpid_s=timing.torpid_s, lost_s=timing.lost_s, rejoin_s=timing.rejoin_s)
+        self._draft.add(limits)
+        self._wanted.set()
+
+    async def _tell_status(self) -> None:
+        self._notifier.ready(self._in_words())
+        while True:
+            await asyncio.sleep(STATUS_S)
+            self._notifier.status(self._in_words())
+
+    def _in_words(self) -> str:
+        return self._room.held or in_words(self._queries.status(self._clock.now_ns()))
 
     # ------------------------------------------------------------------------------------------------- gather
 

@@ -13,11 +13,14 @@ import os
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Protocol, TypeVar
 
+from daemons.notify import Notifier
 from daemons.recorder.archive import Hole
+from daemons.worker.presence import tell
 from daemons.worker.session import Session
+from digend.config.node import TimingConfig
 from digend.exitcodes import ExitCode
 from digend.telemetry.logs import logger
 from digend.wire.messages import (
@@ -81,17 +84,27 @@ class RecorderTiming:
 class Recorder:
     """One recorder process's life; `run` returns its exit code."""
 
-    def __init__(self, identity: Identity, link: Line, store: Store, timing: RecorderTiming) -> None:
+    def __init__(
+        self,
+        identity: Identity,
+        link: Line,
+        store: Store,
+        timing: RecorderTiming,
+        notifier: Notifier | None = None,
+    ) -> None:
         self._identity = identity
         self._link = link
         self._store = store
         self._timing = timing
+        self._notifier = notifier or Notifier({})
         self._session = Session()
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="archive")
         self._batches: asyncio.Queue[Records | None] = asyncio.Queue()
         self._unsaid: dict[str, int] = {}
         self._joined, self._left = asyncio.Event(), asyncio.Event()
         self._stopping, self._written = asyncio.Event(), asyncio.Event()
+        self._caught_up = asyncio.Event()
+        self._trouble = ""
         self._ended: asyncio.Future[int] = asyncio.get_running_loop().create_future()
 
     async def run(self) -> int:
@@ -105,6 +118,8 @@ class Recorder:
                     ("beat", self._beat()),
                     ("write", self._write()),
                     ("drain", self._drain()),
+                    ("signs of life", self._notifier.keep_alive()),
+                    ("presence", tell(self._notifier, self._caught_up, self._joined, self._in_words)),
                 )
             ]
             code = await self._ended
@@ -113,8 +128,13 @@ class Recorder:
         self._thread.shutdown(wait=False, cancel_futures=True)
         return code
 
+    def set_timing(self, timing: TimingConfig) -> None:
+        """How long the driver may be silent, from now on."""
+        self._timing = replace(self._timing, lost_s=timing.lost_s)
+
     def ask_to_stop(self) -> None:
         """Write what is here, say goodbye, end."""
+        self._notifier.stopping("draining")
         self._stopping.set()
 
     # ------------------------------------------------------------------------------------------------- loops
@@ -134,6 +154,7 @@ class Recorder:
 
     async def _greet(self) -> None:
         await self._catch_up()
+        self._caught_up.set()
         while True:
             if pause_s := self._session.pause_s():
                 await asyncio.sleep(pause_s)
@@ -183,11 +204,13 @@ class Recorder:
                 log.warning("records are missing, greeting the driver again", reason=str(hole))
                 self._leave()
             except OSError as error:
+                self._trouble = f"cannot write records: {error}"
                 log.error("cannot write records, will try again", error=str(error), in_s=delay_s)
                 if not await self._pause(delay_s):
                     return
                 delay_s = min(2 * delay_s, self._timing.last_retry_s)
             else:
+                self._trouble = ""
                 self._unsaid.update(written)
                 self._say_written()
                 return
@@ -244,6 +267,11 @@ class Recorder:
             versions=who.versions,
             written=await self._on_thread(self._store.wanted),
         )
+
+    def _in_words(self) -> str:
+        if self._stopping.is_set():
+            return "draining"
+        return self._trouble or ("recording" if self._joined.is_set() else "waiting for the driver")
 
     def _leave(self) -> None:
         self._session.leave()

@@ -5,9 +5,11 @@ import signal
 import uuid
 from pathlib import Path
 
+from daemons.notify import Notifier
 from daemons.recorder.archive import Archive, Locked
 from daemons.recorder.conversation import Identity, Recorder, RecorderTiming
 from daemons.recorder.puller import BlobPuller
+from daemons.reload import NodeFile
 from daemons.worker.versions import installed_versions
 from digend.config.node import NodeConfig
 from digend.exitcodes import ExitCode
@@ -17,24 +19,31 @@ from digend.net.link import Link
 from digend.telemetry.logs import logger, set_up
 
 
-def run(node: NodeConfig) -> int:
-    """Record until asked to stop (42); 78 where the node file cannot work. `node` has absolute paths."""
+def run(node: NodeConfig, node_file: str | None = None) -> int:
+    """Record until asked to stop (42); 78 where the node file cannot work. `node` has absolute paths.
+
+    SIGHUP reads `node_file` again, where it is given.
+    """
     set_up(node.log_format, node.log_level, f"{node.name}/recorder")
     try:
-        return asyncio.run(_record(node))
+        return asyncio.run(_record(node, node_file))
     except (BadAddress, Locked) as error:
         logger().error("cannot start", reason=str(error))
         return ExitCode.BAD_CONFIG
 
 
-async def _record(node: NodeConfig) -> int:
+async def _record(node: NodeConfig, node_file: str | None) -> int:
     loop = asyncio.get_running_loop()
     client = BlobClient()
     archive = Archive(Path(node.runs), BlobPuller(client, loop))
     try:
         link = Link.connect(node.address)
         try:
-            recorder = Recorder(_identity(node), link, archive, RecorderTiming(lost_s=node.timing.lost_s))
+            notifier = Notifier()
+            recorder = Recorder(_identity(node), link, archive, RecorderTiming(lost_s=node.timing.lost_s), notifier)
+            if node_file is not None:
+                live = {"timing.lost_s": lambda config: recorder.set_timing(config.timing)}
+                NodeFile(node_file, "recorder", node, notifier, live).listen()
             for number in (signal.SIGTERM, signal.SIGINT):
                 loop.add_signal_handler(number, recorder.ask_to_stop)
             return await recorder.run()

@@ -13,6 +13,8 @@ from pathlib import Path
 from typing import Literal
 from uuid import uuid4
 
+from daemons.notify import Notifier
+from daemons.reload import NodeFile
 from daemons.worker.blobs import WorkerBlobs
 from daemons.worker.compute import EngineStart
 from daemons.worker.identity import Identity, ShellTiming
@@ -41,8 +43,11 @@ class CannotStart(Exception):
     """The engine would refuse the same configuration again."""
 
 
-def run(role: WorkerRole, node: NodeConfig, slot: int) -> int:
-    """Runs the worker that `node` describes (its paths absolute) until it is asked to stop; returns the exit code."""
+def run(role: WorkerRole, node: NodeConfig, slot: int, node_file: str | None = None) -> int:
+    """Runs the worker that `node` describes (its paths absolute) until it is asked to stop; returns the exit code.
+
+    SIGHUP reads `node_file` again, where it is given.
+    """
     threads, device = compute_options(role, node, slot)
     for name in ("OMP_NUM_THREADS", "MKL_NUM_THREADS"):
         os.environ[name] = str(threads)
@@ -63,7 +68,7 @@ def run(role: WorkerRole, node: NodeConfig, slot: int) -> int:
             watch.begin(chosen, forced)
         return chosen, LocalEngine(role, chosen, node.runs, node.state, node.reward_paths, threads)
 
-    return run_worker(role, node, slot, start, device_state=watch.state)
+    return run_worker(role, node, slot, start, device_state=watch.state, node_file=node_file)
 
 
 def run_worker(
@@ -73,12 +78,13 @@ def run_worker(
     start: EngineStart,
     timing: ShellTiming | None = None,
     device_state: Callable[[], DeviceState | None] = lambda: None,
+    node_file: str | None = None,
 ) -> int:
     """As `run`, with any engine."""
     name = f"{node.name}/{role}/{slot}"
     set_up(node.log_format, node.log_level, name)
     worker: list[Worker] = []
-    code = _exit_code(lambda: asyncio.run(_live(role, node, name, start, timing, device_state, worker)))
+    code = _exit_code(lambda: asyncio.run(_live(role, node, name, start, timing, device_state, worker, node_file)))
     if worker and worker[0].busy:
         sys.stdout.flush()
         sys.stderr.flush()
@@ -104,6 +110,7 @@ async def _live(
     timing: ShellTiming | None,
     device_state: Callable[[], DeviceState | None],
     made: list[Worker],
+    node_file: str | None,
 ) -> int:
     instance = uuid4().hex
     server = BlobServer.bind(node.data, instance, Path(node.state))
@@ -114,8 +121,12 @@ async def _live(
             role=role, name=name, node=node.name, instance=instance, data=blobs.address, versions=installed_versions()
         )
         timing = timing or ShellTiming(lost_s=node.timing.lost_s)
-        worker = Worker(identity, link, blobs, start, timing, device_state)
+        notifier = Notifier()
+        worker = Worker(identity, link, blobs, start, timing, device_state, notifier)
         made.append(worker)
+        if node_file is not None:
+            live = {"timing.lost_s": lambda config: worker.set_timing(config.timing)}
+            NodeFile(node_file, role, node, notifier, live).listen()
         loop = asyncio.get_running_loop()
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, worker.ask_to_stop)

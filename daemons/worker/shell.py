@@ -11,17 +11,21 @@ staging task for an owner's blob server; drain for the running task, then for ac
 import asyncio
 from collections.abc import Callable, Coroutine, Mapping
 from contextlib import suppress
+from dataclasses import replace
 from typing import Any
 
+from daemons.notify import Notifier
 from daemons.worker.blobs import WorkerBlobs
 from daemons.worker.compute import Compute, EngineStart
 from daemons.worker.identity import Identity, ShellTiming
 from daemons.worker.leases import Outcome
+from daemons.worker.presence import in_words, tell
 from daemons.worker.reports import Line, Reports
 from daemons.worker.session import Session
 from daemons.worker.staging import Key, StageMeans, Staging
 from daemons.worker.thread import ComputeThread
 from daemons.worker.work import Work
+from digend.config.node import TimingConfig
 from digend.exitcodes import ExitCode
 from digend.telemetry.logs import logger
 from digend.wire.devices import DeviceState
@@ -57,6 +61,7 @@ class Worker:
         start: EngineStart,
         timing: ShellTiming | None = None,
         device_state: Callable[[], DeviceState | None] = lambda: None,
+        notifier: Notifier | None = None,
     ) -> None:
         self._identity = identity
         self._link = link
@@ -65,6 +70,7 @@ class Worker:
         self._device = ""
         self._timing = timing or ShellTiming()
         self._device_state = device_state
+        self._notifier = notifier or Notifier({})
         self._session = Session()
         self._reports = Reports(identity, link, self._session)
         self._checker = ComputeThread("weights")
@@ -101,6 +107,8 @@ class Worker:
             self._spawn("work", self._work.run(self._build, self._usable))
             self._spawn("greet", self._greet())
             self._spawn("beat", self._beat())
+            self._spawn("signs of life", self._notifier.keep_alive())
+            self._spawn("presence", tell(self._notifier, self._usable, self._joined, self._doing))
             code = await self._ended
             for task in self._tasks:
                 task.cancel()
@@ -112,7 +120,12 @@ class Worker:
             self._end(ExitCode.ASKED_TO_STOP)
         else:
             self._draining = True
+            self._notifier.stopping(self._doing())
             self._spawn("drain", self._drain())
+
+    def set_timing(self, timing: TimingConfig) -> None:
+        """How long the driver may be silent, from now on."""
+        self._timing = replace(self._timing, lost_s=timing.lost_s)
 
     @property
     def busy(self) -> bool:
@@ -239,6 +252,9 @@ class Worker:
     def _end(self, code: int) -> None:
         if not self._ended.done():
             self._ended.set_result(code)
+
+    def _doing(self) -> str:
+        return in_words(self._joined.is_set(), self._draining, self._work.leases.running, self._work.progress)
 
     def _build(self) -> Compute:
         """On the compute thread."""

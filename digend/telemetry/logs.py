@@ -1,17 +1,20 @@
 """Logs of every daemon: one structlog set-up, lines on stderr, for people (console) or for machines (JSON).
 
 Owns how a line looks and what travels with it: `job`, `micro_batch`, `policy_version` and the process are
-bound to the context, never repeated in calls. Must not know who logs. Lines of libraries come out alike.
+bound to the context, never repeated in calls. Must not know who logs. Lines of libraries come out alike. Where
+stderr is systemd's journal, it gets fields instead of formatted lines.
 """
 
 import logging
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import TextIO
 
 import structlog
 from structlog.typing import FilteringBoundLogger, Processor
+
+from digend.telemetry.journald import JournalHandler, is_journal
 
 LEVELS = ("debug", "info", "warning", "error")
 FORMATS = ("console", "json")
@@ -36,14 +39,21 @@ def set_up(log_format: str, level: str, process: str, stream: TextIO | None = No
         logger_factory=structlog.stdlib.LoggerFactory(),
         cache_logger_on_first_use=False,
     )
-    handler = logging.StreamHandler(out)
-    handler.setFormatter(
-        structlog.stdlib.ProcessorFormatter(foreign_pre_chain=shared, processors=_last(log_format, out))
-    )
+    handler: logging.Handler = _handler(logging.StreamHandler(out), shared, _last(log_format, out))
+    if is_journal(out):
+        handler = _handler(JournalHandler(handler), shared, _JOURNAL)
     root = logging.getLogger()
     root.handlers[:] = [handler]
     root.setLevel(_number(level))
     structlog.contextvars.bind_contextvars(process=process)
+
+
+def set_level(level: str) -> None:
+    """Another level from now on. Raises ValueError where it is none of `LEVELS`."""
+    if level not in LEVELS:
+        raise ValueError(f"level {level!r} is none of {LEVELS}")
+    structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(_number(level)))
+    logging.getLogger().setLevel(_number(level))
 
 
 def logger() -> FilteringBoundLogger:
@@ -58,14 +68,24 @@ def about(
 ) -> Iterator[None]:
     """Lines written inside carry what is given; so do those of a thread that `asyncio.to_thread` starts."""
     given = {"job": job, "micro_batch": micro_batch, "policy_version": policy_version}
-    with structlog.contextvars.bound_contextvars(
-        **{name: value for name, value in given.items() if value is not None}
-    ):
+    with structlog.contextvars.bound_contextvars(**{name: value for name, value in given.items() if value is not None}):
         yield
+
+
+def _handler(handler: logging.Handler, shared: list[Processor], last: Sequence[Processor]) -> logging.Handler:
+    handler.setFormatter(structlog.stdlib.ProcessorFormatter(foreign_pre_chain=shared, processors=last))
+    return handler
 
 
 def _number(level: str) -> int:
     return logging.getLevelNamesMapping()[level.upper()]
+
+
+_JOURNAL: tuple[Processor, ...] = (
+    structlog.stdlib.ProcessorFormatter.remove_processors_meta,
+    structlog.processors.format_exc_info,
+    structlog.processors.JSONRenderer(default=str),
+)
 
 
 def _last(log_format: str, out: TextIO) -> list[Processor]:
