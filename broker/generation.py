@@ -45,17 +45,17 @@ def pool(state: State, job: Job) -> list[Worker]:
 
 
 def stage_weights(state: State, job: Job) -> None:
-    """Tell generators of every published version that they lack; they pull it while they work."""
+    """Tell generators of the newest version where they lack it; they pull it while they work."""
+    weights = job.published.get(job.version)
+    if weights is None:
+        return
+    key = (job.id, (weights.incarnation, weights.version))
     for worker in state.workers.values():
-        if worker.role != "generator" or not in_pool(job, worker):
+        if worker.role != "generator" or key in worker.staged or key in worker.staging or not in_pool(job, worker):
             continue
-        if worker.session is None or not prepared(job, worker) or worker.stage_from_ns > state.now:
-            continue
-        for weights in job.published.values():
-            key = (job.id, (weights.incarnation, weights.version))
-            if weights.version == job.version and key not in worker.staged and key not in worker.staging:
-                worker.staging[key] = state.now
-                state.out.append(StageWeights(session=worker.session, weights=weights))
+        if worker.session is not None and prepared(job, worker) and worker.stage_from_ns <= state.now:
+            worker.staging[key] = state.now
+            state.out.append(StageWeights(session=worker.session, weights=weights))
 
 
 def offer_encoding(state: State, job: Job, worker: Worker) -> bool:
@@ -78,7 +78,7 @@ def wanted_prompts(job: Job) -> list[Prompt]:
 
 
 def encoded(job: Job, batch: MicroBatch) -> bool:
-    return all(group.prompt.uid in job.conditions for group in batch.groups)
+    return job.conditions.keys() >= batch.prompts
 
 
 def offer_generation(state: State, job: Job, worker: Worker) -> bool:
@@ -187,13 +187,21 @@ def _speeds(job: Job, workers: list[Worker]) -> dict[str, float]:
 
 
 def _offer_dealt(state: State, job: Job, worker: Worker) -> bool:
-    mine = [entry for entry in job.waiting if entry[1].worker == worker.name]
-    orphans = [entry for entry in job.waiting if entry[1].worker is None]
-    for batch, fragment in mine + orphans:
-        if batch.stamp is not None and holds(job, worker, batch.stamp) and encoded(job, batch):
-            job.waiting.remove((batch, fragment))
-            return _send(state, job, worker, batch, fragment, _label(batch))
+    """Its own share first, then what nobody is left for."""
+    for owner in (worker.name, None):
+        for entry in job.waiting:
+            if entry[1].worker == owner and _able_to_make(job, worker, entry[0]):
+                return _make_waiting(state, job, worker, entry)
     return False
+
+
+def _able_to_make(job: Job, worker: Worker, batch: MicroBatch) -> bool:
+    return batch.stamp is not None and holds(job, worker, batch.stamp) and encoded(job, batch)
+
+
+def _make_waiting(state: State, job: Job, worker: Worker, entry: tuple[MicroBatch, Fragment]) -> bool:
+    job.waiting.remove(entry)
+    return _send(state, job, worker, *entry, _label(entry[0]))
 
 
 def _label(batch: MicroBatch) -> str:
@@ -204,10 +212,9 @@ def _steal(state: State, job: Job, worker: Worker) -> bool:
     """At the tail an idle generator takes a fragment that its worker has not begun."""
     if job.spec.deterministic:
         return False
-    for batch, fragment in reversed(job.waiting):
-        if batch.stamp is not None and holds(job, worker, batch.stamp) and encoded(job, batch):
-            job.waiting.remove((batch, fragment))
-            return _send(state, job, worker, batch, fragment, _label(batch))
+    for entry in reversed(job.waiting):
+        if _able_to_make(job, worker, entry[0]):
+            return _make_waiting(state, job, worker, entry)
     return False
 
 

@@ -104,6 +104,11 @@ class MicroBatch:
     failures: int = 0
     assisted: bool = False
     applied_first: bool = False
+    prompts: frozenset[str] = field(init=False)
+    """Their uids, for membership only."""
+
+    def __post_init__(self) -> None:
+        self.prompts = frozenset(group.prompt.uid for group in self.groups)
 
     @property
     def sizes(self) -> tuple[int, ...]:
