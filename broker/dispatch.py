@@ -4,6 +4,7 @@ Who is not given anything gets a cause for its idle time. Decides through `gener
 """
 
 from broker import requests
+from broker.forecast import model_of, snapshot_of
 from broker.generation import (
     ahead,
     claimable,
@@ -21,8 +22,10 @@ from broker.generation import (
 )
 from broker.leasing import grant, note_idle
 from broker.microbatch import MicroBatch, Phase
+from broker.schedule.choice import Choice, choose
+from broker.schedule.named import strategy_of
 from broker.state import Job, State, Worker
-from broker.strategies import Answer, TrainerView, strategy_of
+from broker.strategies import Answer, TrainerView
 from digend.wire.records import Decision
 from digend.wire.tasks import ResetTask
 
@@ -129,25 +132,43 @@ def _ask_strategy(state: State, job: Job, worker: Worker) -> bool:
         job.trainer_waits = False
     if (batch is None and not can_assist) or job.trainer_waits:
         return False
-    flight = sum(other.phase is Phase.CLAIMED for other in job.rollout)
+    model = model_of(state, job, worker)
     view = TrainerView(
         pending=len(job.unclaimed) if can_assist else 0,
         ready=len(job.uq) if batch is not None else 0,
-        in_flight=flight,
+        in_flight=sum(other.phase is Phase.CLAIMED for other in job.rollout),
         assisted=job.assisted,
         stale=pending is not None and ahead(job, pending),
+        alone=not any(lease.job == job.id and lease.micro_batch is not None for lease in state.leases.values()),
+        model=model,
+        snapshot=snapshot_of(state, job, worker, model) if model is not None else None,
     )
-    answer = strategy_of(job.spec.strategy).decide(view)
-    state.record(
-        job,
-        Decision(strategy=job.spec.strategy, answer=answer.value, pending=view.pending, ready=view.ready),
-    )
-    if answer is Answer.WAIT:
+    choice = choose(strategy_of(job.spec.strategy), view)
+    _record(state, job, view, choice)
+    if choice.answer is Answer.WAIT:
         job.trainer_waits = True
         return False
-    if answer is Answer.TAG:
+    if choice.answer is Answer.TAG:
         return offer_assistance(state, job, worker)
     return _send_update(state, job, worker)
+
+
+def _record(state: State, job: Job, view: TrainerView, choice: Choice) -> None:
+    searched = choice.states > 0 and view.model is not None
+    decision = Decision(
+        strategy=job.spec.strategy,
+        answer=choice.answer.value,
+        pending=view.pending,
+        ready=view.ready,
+        global_step=job.global_step,
+        tags=choice.tags,
+        end_us=choice.end,
+        without_us=choice.without,
+        times_us=view.model.times.given() if searched and view.model is not None else {},
+        states=choice.states,
+        exhausted=choice.exhausted,
+    )
+    state.record(job, decision)
 
 
 def _send_update(state: State, job: Job, worker: Worker) -> bool:

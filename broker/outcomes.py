@@ -4,6 +4,7 @@ and its blobs are freed."""
 from collections.abc import Callable
 
 from broker.blobs import free, refs_of
+from broker.forecast import measure
 from broker.leasing import acknowledge, forfeit, record_task, release
 from broker.lifecycle import checkpointed, close_step, finish
 from broker.losses import (
@@ -59,6 +60,7 @@ def finished(state: State, worker: Worker, lease_id: str, result: ResultBody, re
     release(state, lease)
     num_samples = lease.fragment.num_samples if lease.fragment else 0
     record_task(state, job, lease, receipt, num_samples)
+    measure(job, worker, lease, receipt.total_ns, num_samples)
     job.failures.pop(f"{lease.label} on {worker.name}", None)
     _HANDLERS[type(result)](state, job, lease, worker, result)
     if isinstance(result, GenerateResult) and lease.label == "generate":

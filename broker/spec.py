@@ -60,7 +60,7 @@ class JobSpec:
     partition: str
     """gap, batch or naive."""
     strategy: str
-    """never, always or static:N."""
+    """never, always, static:N, bts or planned."""
     scoring: str
     """colocated or dedicated."""
     generators: tuple[str, ...] | None

@@ -41,6 +41,10 @@ class Worker:
     idle_bubble: bool = False
     num_tasks: int = 0
     generation: Estimate = field(default_factory=Estimate)
+    tasks: dict[tuple[str, str], Estimate] = field(default_factory=dict)
+    """(job, kind of task): how long one takes, for the strategies that plan."""
+    generating: bool = False
+    """A trainer's mode: its last task was TAG."""
     device: DeviceState | None = None
     health: DeviceHealth = field(default_factory=DeviceHealth)
 
@@ -64,7 +68,7 @@ class Worker:
     @property
     def estimates(self) -> tuple[Estimate, ...]:
         """All that is known of its speed: a change of its GPU's clock concerns every one."""
-        return (self.generation,)
+        return (self.generation, *self.tasks.values())
 
 
 @dataclass(slots=True, eq=False)

@@ -23,7 +23,8 @@ class TrainerView:
 
     stale: what is pending belongs to the next global step (TCSS), so that it would be made with an older version.
 
-    A strategy that searches needs `model` (None: a time is not known yet) and `snapshot`.
+    alone: nobody generates or scores, so that nothing comes to UQ unless the trainer makes it. A strategy that searches
+    needs `model` (None: a time is not known yet) and `snapshot`.
     """
 
     pending: int
@@ -31,6 +32,7 @@ class TrainerView:
     in_flight: int
     assisted: int
     stale: bool = False
+    alone: bool = False
     model: Model | None = None
     snapshot: Snapshot | None = None
 
@@ -65,15 +67,3 @@ class Static:
         if view.assisted < self.num and view.pending and not view.stale:
             return Answer.TAG
         return Never().decide(view)
-
-
-def strategy_of(name: str) -> Strategy:
-    """never, always or static:N. Raises ValueError for another name."""
-    kind, _, count = name.partition(":")
-    if name == "never":
-        return Never()
-    if name == "always":
-        return Always()
-    if kind == "static" and count.isdecimal():
-        return Static(int(count))
-    raise ValueError(f"schedule.strategy = {name!r}: expected never, always or static:N")

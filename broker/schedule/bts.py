@@ -35,7 +35,7 @@ class Bts:
     def search(self, view: TrainerView) -> Choice:
         if view.model is None or view.snapshot is None or (view.pending and view.model.times.assist is None):
             return cold(view)
-        if view.ready or not view.pending or view.stale:
+        if view.ready or not view.pending or view.stale or not view.snapshot.pending:
             return settled(view, view.model, view.snapshot)
         return search(view.model, view.snapshot, self.budget)
 

@@ -1,7 +1,7 @@
 """An answer with its reasons, and the answers that need no search: shared by the strategies that search."""
 
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 from broker.schedule.moves import stale_is_free
 from broker.schedule.snapshot import Model, Snapshot
@@ -23,16 +23,24 @@ class Choice:
     exhausted: bool = False
 
 
+@runtime_checkable
 class Searching(Strategy, Protocol):
     """A strategy that can say why."""
 
     def search(self, view: TrainerView) -> Choice: ...
 
 
+def choose(strategy: Strategy, view: TrainerView) -> Choice:
+    """The answer of any strategy, with reasons where it has some."""
+    if isinstance(strategy, Searching):
+        return strategy.search(view)
+    return Choice(answer=strategy.decide(view))
+
+
 def cold(view: TrainerView) -> Choice:
-    """While a time is not known: as `always` at the first bubble of a global step, so that it is measured, then as
-    `never`."""
-    if view.ready or view.assisted == 0:
+    """While nothing can be foreseen: as `always` at the first bubble of a global step, so that times are measured, and
+    where nobody else generates; then as `never`."""
+    if view.ready or view.assisted == 0 or view.alone:
         return Choice(answer=Always().decide(view))
     return Choice(answer=Answer.WAIT)
 

@@ -146,11 +146,11 @@ class ScheduleConfig(Section):
     strategy: Annotated[
         str,
         Field(
-            pattern=r"^(never|always|static:\d+)$",
-            examples=["never", "always", "static:2"],
-            description="Trainer-assisted generation: never, always or static:N.",
+            pattern=r"^(never|always|static:\d+|bts|planned)$",
+            examples=["never", "always", "static:2", "bts", "planned"],
+            description="Trainer-assisted generation: never, always, static:N, bts or planned (docs/scheduling.md).",
         ),
-    ] = "never"
+    ] = "planned"
     staleness: Annotated[
         float,
         Field(

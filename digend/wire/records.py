@@ -76,12 +76,24 @@ class IdleRecord:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Decision:
-    """A strategy's answer at a free instant of the trainer."""
+    """A strategy's answer at a free instant of the trainer.
+
+    Where it searched: `tags` that it plans from now on in this global step; microseconds to the end of the last update,
+    as planned and if the trainer only updates; the times it went by (`generate`, `assist`, ..., microseconds a
+    micro-batch); the states it looked at, and whether its budget ended first.
+    """
 
     strategy: str
     answer: str
     pending: int
     ready: int
+    global_step: int = -1
+    tags: int = 0
+    end_us: int | None = None
+    without_us: int | None = None
+    times_us: dict[str, int] = field(default_factory=dict)
+    states: int = 0
+    exhausted: bool = False
     kind: Literal["decision"] = "decision"
 
 

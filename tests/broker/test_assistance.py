@@ -5,8 +5,9 @@ from dataclasses import replace
 
 import pytest
 
+from broker.schedule.named import strategy_of
 from broker.spec import JobSpec
-from broker.strategies import Always, Answer, Never, Static, TrainerView, strategy_of
+from broker.strategies import Always, Answer, Never, Static, TrainerView
 from digend.wire.records import Decision, StepRecord, TaskRecord
 from digend.wire.tasks import GenerateTask
 from tests.broker.audit import audit

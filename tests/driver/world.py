@@ -50,6 +50,7 @@ def job_config(**changes: dict[str, object]) -> JobConfig:
         "sampling": {"height": 16, "width": 16, "num_timesteps": 4},
         "algorithm": {"options": {"window_size": 2, "window_range": [0, 2]}},
         "data": {"prompts": "p.txt", "prompts_per_rollout": 2, "samples_per_prompt": 4},
+        "schedule": {"strategy": "never"},
         "training": {"global_steps": 3},
         "eval": {"samples": 2, "during_samples": 2, "every": 2},
         "checkpoint": {"every": 2},

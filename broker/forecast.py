@@ -1,0 +1,174 @@
+"""What the searching strategies are told of a live job: its times as measured, and where its open rollout stands.
+
+Owns the translation from workers, fragments and leases to the few counts of `broker.schedule`; decides nothing. The
+generator pool is one generator of the pool's speed, exact where it is a single process. Several global steps of one
+rollout are planned as one. Ticks are microseconds.
+"""
+
+from statistics import mean
+
+from broker.estimates import Estimate
+from broker.generation import ahead, num_stale, pool
+from broker.microbatch import Fragment, MicroBatch, Phase
+from broker.schedule.snapshot import Model, Running, Snapshot
+from broker.schedule.times import MICROSECOND, Times
+from broker.state import Job, Lease, State, Worker
+
+_SWITCHED = "switched"
+_TICK_NS = 1000
+
+
+def measure(job: Job, worker: Worker, lease: Lease, total_ns: int, num_samples: int) -> None:
+    """A task is done. An update or TAG that follows one of the other mode is kept apart: it contains the switch."""
+    label = lease.label
+    if label not in ("generate", "assist", "score", "update", "commit"):
+        return
+    if label in ("assist", "update"):
+        before, worker.generating = worker.generating, label == "assist"
+        if before != worker.generating:
+            label = f"{_SWITCHED} {label}"
+    worker.tasks.setdefault((job.id, label), Estimate()).add(total_ns, max(1, num_samples))
+
+
+def model_of(state: State, job: Job, trainer: Worker) -> Model | None:
+    """None while a time is not known, or that of TAG only from one task: the first pays for compilation and caches, so
+    that the first bubble of the next global step is given a second one.
+    """
+    members = [worker for worker in pool(state, job) if worker.able]
+    samples = job.spec.samples_per_prompt * job.spec.micro_batch_groups
+    generate = _pooled(job, members, "generate")
+    update, switch = _trainer_ns(job, trainer, "update"), _switch_ns(job, trainer)
+    assist = _trainer_ns(job, trainer, "assist")
+    if generate is None or update is None or assist is None:
+        return None
+    if job.assisted == 0 and _num_assisted(job, trainer) == 1:
+        return None
+    servers = [worker for worker in state.workers.values() if worker.role == "reward" and worker.able]
+    dedicated = job.spec.scoring == "dedicated"
+    score = _one(job, servers, "score") if dedicated else _pooled(job, members, "score")
+    times = Times(
+        generate=_ticks(generate * samples),
+        assist=_ticks(assist * samples - _included(job, trainer, "assist", switch)),
+        update=_ticks(update - _included(job, trainer, "update", switch)),
+        score=0 if score is None else _ticks(score * samples),
+        switch=round(switch / _TICK_NS),
+        commit=round((_ns(job, trainer, "commit") or 0) / _TICK_NS),
+        unit=MICROSECOND,
+    )
+    return Model(times=times, servers=max(1, len(servers)) if dedicated else 0)
+
+
+def _ticks(ns: float) -> int:
+    return max(1, round(ns / _TICK_NS))
+
+
+def _ns(job: Job, worker: Worker, label: str) -> float | None:
+    """A sample, an update or a commit."""
+    known = worker.tasks.get((job.id, label))
+    return None if known is None else known.ns
+
+
+def _trainer_ns(job: Job, trainer: Worker, label: str) -> float | None:
+    plain = _ns(job, trainer, label)
+    return _ns(job, trainer, f"{_SWITCHED} {label}") if plain is None else plain
+
+
+def _num_assisted(job: Job, trainer: Worker) -> int:
+    known = [trainer.tasks.get((job.id, label)) for label in ("assist", f"{_SWITCHED} assist")]
+    return sum(each.num_seen for each in known if each is not None)
+
+
+def _switch_ns(job: Job, trainer: Worker) -> float:
+    """c: what an update takes longer after TAG than after an update; part of both while only one is known."""
+    plain, switched = _ns(job, trainer, "update"), _ns(job, trainer, f"{_SWITCHED} update")
+    return 0.0 if plain is None or switched is None else max(0.0, switched - plain)
+
+
+def _included(job: Job, trainer: Worker, label: str, switch: float) -> float:
+    """How much of what is known of a task is the switch before it."""
+    return switch if _ns(job, trainer, label) is None else 0.0
+
+
+def _pooled(job: Job, members: list[Worker], label: str) -> float | None:
+    """Nanoseconds a sample if all work at once; a worker not yet measured is an average one."""
+    known = [each for each in (_ns(job, member, label) for member in members) if each]
+    if not known:
+        return None
+    speed = sum(1 / each for each in known) * len(members) / len(known)
+    return 1 / speed
+
+
+def _one(job: Job, servers: list[Worker], label: str) -> float | None:
+    known = [each for each in (_ns(job, server, label) for server in servers) if each]
+    return mean(known) if known else None
+
+
+def snapshot_of(state: State, job: Job, trainer: Worker, model: Model) -> Snapshot | None:
+    """None where micro-batches are pending and there is no generator to take them: then nothing can be foreseen.
+
+    What a pool has begun beside its first micro-batch is taken as pending, what it scores beside it as in SQ.
+    """
+    own = [batch for batch in job.rollout if not ahead(job, batch)]
+    making, scoring, queued = _claimed(own)
+    later_making, later_scoring, later_queued = _claimed([batch for batch in job.rollout if ahead(job, batch)])
+    made_in = [_making(state, job, batch, model) for batch in making]
+    scored_in = [_scoring(state, batch, model) for batch in scoring]
+    later_made_in = [Running(_making(state, job, batch, model).left, later=True) for batch in later_making]
+    later_scored_in = [Running(_scoring(state, batch, model).left, True, later=True) for batch in later_scoring]
+    pending = sum(batch.phase is Phase.PENDING for batch in own)
+    if model.servers:
+        tasks, servers = made_in + later_made_in, (scored_in + later_scored_in)[: model.servers]
+        queued += max(0, len(scored_in) - model.servers)
+    else:
+        tasks, servers = made_in + scored_in + later_made_in + later_scored_in, []
+        queued += len(scored_in) if made_in else max(0, len(scored_in) - 1)
+    if pending and not tasks:
+        if not any(worker.able for worker in pool(state, job)):
+            return None
+        # It takes its new weights at this instant, and then a micro-batch.
+        pending, tasks = pending - 1, [Running(model.times.generate)]
+    return Snapshot(
+        pending=pending + max(0, len(made_in) - 1),
+        queued=queued,
+        ready=sum(batch.phase is Phase.READY and batch.global_step == job.global_step for batch in own),
+        generator=tasks[0] if tasks else None,
+        servers=tuple(servers),
+        generating=trainer.generating,
+        stale=max(0, job.spec.stale_quota - num_stale(job)) if _has_next(job) else 0,
+        later=later_queued,
+    )
+
+
+def _has_next(job: Job) -> bool:
+    return job.global_step + 1 < job.spec.num_global_steps
+
+
+def _claimed(batches: list[MicroBatch]) -> tuple[list[MicroBatch], list[MicroBatch], int]:
+    """Those being generated, those being scored, and how many wait for a score."""
+    claimed = [batch for batch in batches if batch.phase in (Phase.CLAIMED, Phase.RESOLVED)]
+    making = [batch for batch in claimed if any(fragment.result is None for fragment in batch.fragments)]
+    made = [batch for batch in claimed if batch not in making]
+    scoring = [batch for batch in made if any(fragment.score_lease for fragment in batch.fragments)]
+    return making, scoring, len(made) - len(scoring)
+
+
+def _making(state: State, job: Job, batch: MicroBatch, model: Model) -> Running:
+    return Running(max(_left(state, job, each, model) for each in batch.fragments if each.result is None))
+
+
+def _left(state: State, job: Job, fragment: Fragment, model: Model) -> int:
+    """Ticks, from what its worker takes a sample."""
+    worker = state.workers.get(fragment.worker or "")
+    known = _ns(job, worker, "generate") if worker is not None else None
+    whole = model.times.generate * 1.0 if known is None else known * fragment.num_samples / _TICK_NS
+    lease = state.leases.get(fragment.lease or "")
+    if lease is not None:
+        return max(1, round(whole - (state.now - lease.start_ns) / _TICK_NS))
+    return max(1, round(whole))
+
+
+def _scoring(state: State, batch: MicroBatch, model: Model) -> Running:
+    leases = [state.leases.get(fragment.score_lease or "") for fragment in batch.fragments]
+    since = min((lease.start_ns for lease in leases if lease is not None), default=state.now)
+    left = model.times.score - (state.now - since) // _TICK_NS
+    return Running(min(max(1, left), max(1, model.times.score)), scoring=True)

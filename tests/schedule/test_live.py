@@ -1,0 +1,139 @@
+"""The strategies on the real core under virtual time: same answers, same makespans as the model of the schedule."""
+
+from itertools import pairwise
+from random import Random
+
+import pytest
+
+from broker.harness import Simulation
+from broker.harness_times import Times as Durations
+from broker.schedule.named import strategy_of
+from broker.schedule.simulate import Run, Setup
+from broker.schedule.snapshot import Model
+from broker.schedule.times import Times
+from digend.wire.records import Decision, StepRecord
+from tests.broker.support import GENERATOR, MS, S, job, prompts, slots
+
+
+def setup_of(rng: Random, *, steps: int, dedicated: bool = False, switch: int = 0, staleness: float = 0.0) -> Setup:
+    """In milliseconds. B starts at 2: a single one the trainer may claim before the generator has its weights."""
+    times = Times(
+        generate=rng.randint(1, 12) * 10,
+        assist=rng.randint(10, 125),
+        update=rng.randint(10, 125),
+        score=rng.randint(1, 40) if dedicated or rng.random() < 0.5 else 0,
+        switch=switch,
+        commit=rng.choice((0, rng.randint(1, 50))),
+    )
+    model = Model(times=times, servers=rng.randint(1, 2) if dedicated else 0)
+    return Setup(model=model, micro_batches=rng.randint(2, 14), steps=steps, staleness=staleness)
+
+
+def live(setup: Setup, strategy: str) -> Simulation:
+    times, servers = setup.model.times, setup.model.servers
+    durations = Durations(**{name: ticks * MS for name, ticks in times.given().items()})
+    spec = job(
+        prompts=prompts(setup.micro_batches),
+        prompts_per_rollout=setup.micro_batches,
+        num_global_steps=setup.steps,
+        strategy=strategy,
+        staleness=setup.staleness,
+        scoring="dedicated" if servers else "colocated",
+        checkpoint_every=0,
+    )
+    simulation = Simulation(durations, slots(1, servers), torpid_s=1e6, lost_s=2e6)
+    simulation.submit(spec)
+    simulation.run()
+    return simulation
+
+
+def makespans(simulation: Simulation) -> list[int]:
+    ends = [record.at_ns // MS for record in simulation.records["j1"] if isinstance(record.body, StepRecord)]
+    return [after - before for before, after in pairwise([0, *ends])]
+
+
+def modelled(setup: Setup, strategy: str) -> list[int]:
+    run = Run.of(setup)
+    run.to_end(strategy_of(strategy))
+    return [after - before for before, after in pairwise([0, *run.commits])]
+
+
+def decisions(simulation: Simulation) -> list[Decision]:
+    return [record.body for record in simulation.records["j1"] if isinstance(record.body, Decision)]
+
+
+@pytest.mark.parametrize("strategy", ["never", "always", "static:2"])
+@pytest.mark.parametrize("staleness", [0.25, 1.0])
+def test_stale_work_of_the_core_is_that_of_the_model(strategy: str, staleness: float) -> None:
+    rng = Random(f"{strategy} {staleness}")
+    for _ in range(12):
+        setup = setup_of(rng, steps=4, staleness=staleness)
+        assert makespans(live(setup, strategy)) == modelled(setup, strategy), setup
+
+
+@pytest.mark.parametrize("strategy", ["bts", "planned"])
+@pytest.mark.parametrize("kind", ["colocated", "dedicated", "switch"])
+def test_once_times_are_measured_the_core_takes_as_long_as_the_model(strategy: str, kind: str) -> None:
+    rng = Random(f"{strategy} {kind}")
+    for _ in range(12):
+        setup = setup_of(rng, steps=6, dedicated=kind == "dedicated", switch=17 * (kind == "switch"))
+        alone = Setup(model=setup.model, micro_batches=setup.micro_batches)
+        assert makespans(live(setup, strategy))[4:] == modelled(alone, strategy) * 2, setup
+
+
+def test_what_is_predicted_is_what_happens() -> None:
+    setup = Setup(model=Model(times=Times(generate=100, assist=120, update=40, score=7)), micro_batches=12, steps=5)
+    simulation = live(setup, "planned")
+    ends = [record.at_ns for record in simulation.records["j1"] if isinstance(record.body, StepRecord)]
+    told = [
+        (record.at_ns + record.body.end_us * 1000, record.body.global_step)
+        for record in simulation.records["j1"]
+        if isinstance(record.body, Decision) and record.body.end_us is not None
+    ]
+    assert len([step for _, step in told if step >= 2]) > 10
+    assert all(end == ends[step] for end, step in told if step >= 2)
+
+
+def test_decisions_say_why() -> None:
+    setup = Setup(model=Model(times=Times(generate=100, assist=120, update=40, score=7)), micro_batches=12, steps=4)
+    last = [each for each in decisions(live(setup, "bts")) if each.global_step == 3 and each.states]
+    assert last[0].answer == "tag"
+    assert last[0].times_us == {name: 1000 * ticks for name, ticks in setup.model.times.given().items()}
+    assert last[0].tags >= 1
+    assert last[0].end_us is not None
+    assert last[0].without_us is not None
+    assert last[0].end_us < last[0].without_us
+    assert not any(each.exhausted for each in last)
+
+
+def test_unknown_times_are_measured_at_the_first_bubble_of_a_step() -> None:
+    """Of the first two global steps: one measurement of TAG never counts alone."""
+    setup = Setup(model=Model(times=Times(generate=50, assist=5000, update=40)), micro_batches=6, steps=5)
+    told = decisions(live(setup, "planned"))
+    tags = [sum(each.global_step == step and each.answer == "tag" for each in told) for step in range(5)]
+    assert tags == [1, 1, 0, 0, 0]
+
+
+def waits_in_step(simulation: Simulation, step: int) -> bool:
+    job = simulation.core.state.jobs.get("j1")
+    return job is not None and job.global_step == step and job.trainer_waits
+
+
+@pytest.mark.parametrize("strategy", ["bts", "planned"])
+def test_a_trainer_that_waits_is_asked_again_when_the_generator_is_lost(strategy: str) -> None:
+    """TAG is too slow to be worth it, until nobody else is there; the generator is back after an hour."""
+    durations = Durations(generate=800 * MS, assist=9000 * MS, update=400 * MS)
+    spec = job(prompts=prompts(8), prompts_per_rollout=8, num_global_steps=4, strategy=strategy, checkpoint_every=0)
+    simulation = Simulation(durations, slots(1))
+    simulation.submit(spec)
+    simulation.run(until=lambda: waits_in_step(simulation, 3))
+    lost_at = simulation.now_ns
+    simulation.kill(GENERATOR, 3600 * S)
+    simulation.run()
+    assert simulation.job("j1").state == "completed"
+    tags = [
+        record.at_ns
+        for record in simulation.records["j1"]
+        if isinstance(record.body, Decision) and record.body.answer == "tag"
+    ]
+    assert len([at for at in tags if lost_at <= at < lost_at + 200 * S]) >= 4
