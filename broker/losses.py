@@ -50,6 +50,7 @@ def lose_lease(state: State, lease: Lease, reason: str, told: bool = False) -> N
     job = state.jobs[lease.job]
     if not job.open:
         return
+    job.trainer_waits = False  # what it waits for may not come
     if lease.label == "encode":
         job.encoding = {uid: held for uid, held in job.encoding.items() if held != lease.id}
     batch, fragment = lease.micro_batch, lease.fragment
