@@ -33,6 +33,7 @@ def lose_worker(state: State, worker: Worker, reason: str) -> None:
     state.workers.pop(worker.name, None)
     if job is None or not job.open:
         return
+    job.trainer_waits = False  # what it waits for may not come
     _lose_blobs(state, job, worker.hello.instance)
     for _, fragment in job.waiting:
         if fragment.worker == worker.name:
@@ -50,7 +51,7 @@ def lose_lease(state: State, lease: Lease, reason: str, told: bool = False) -> N
     job = state.jobs[lease.job]
     if not job.open:
         return
-    job.trainer_waits = False  # what it waits for may not come
+    job.trainer_waits = False
     if lease.label == "encode":
         job.encoding = {uid: held for uid, held in job.encoding.items() if held != lease.id}
     batch, fragment = lease.micro_batch, lease.fragment
