@@ -69,6 +69,7 @@ class Simulation:
         self.durations, self.scorer, self.persist_ns = durations, scorer, persist_ns
         self.tamper, self.stage_tamper, self.courier = tamper, stage_tamper, courier
         self._slots = tuple(slots)
+        self._disk_full = False
         self._limits = {"torpid_s": torpid_s, "lost_s": lost_s, "rejoin_s": rejoin_s}
         self.now_ns = 0
         self.core, self.world = Core(), World()
@@ -98,7 +99,9 @@ class Simulation:
         self._tell(CancelRequested(job=job))
 
     def disk(self, *, full: bool) -> None:
-        self._tell(DiskState(full=full, reason="no space left" if full else ""))
+        self._disk_full = full
+        if self._driver.up:
+            self._tell(DiskState(full=full, reason="no space left" if full else ""))
 
     def persisted(self, job: str, next_seq: int | None = None) -> None:
         """The recorder has written everything below `next_seq` (None: everything so far)."""
@@ -273,6 +276,8 @@ class Simulation:
     def _start_driver(self) -> None:
         self._driver = DriverLife(epoch=self._driver.epoch + 1, up=True)
         self._events = [DriverStarted(epoch=self._driver.epoch, **self._limits)]
+        if self._disk_full:
+            self.disk(full=True)
 
     def _stop_driver(self) -> None:
         self._driver.up, self._driver.dies_next, self._wake_ns = False, False, None
@@ -299,7 +304,7 @@ class Simulation:
         """An event for the next batch. While the driver is down, clients try again and workers' words are lost."""
         if self._driver.up:
             self._events.append(event)
-        elif isinstance(event, JobSubmitted | CancelRequested | DiskState | RecordsPersisted):
+        elif isinstance(event, JobSubmitted | CancelRequested | RecordsPersisted):
             self.at(self.now_ns + SECOND, lambda: self._tell(event))
 
     # ----------------------------------------------------------------------------- for the shells (Host)

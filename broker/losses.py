@@ -10,7 +10,7 @@ from broker.commands import Evict
 from broker.generation import holds, in_pool
 from broker.leasing import end_idle, forfeit, revoke
 from broker.lifecycle import finish, free_batches, set_state
-from broker.microbatch import Fragment, MicroBatch, Phase
+from broker.microbatch import Fragment, MicroBatch, Phase, Stamp
 from broker.state import Job, Lease, State, Worker
 from digend.wire.records import Notice, RestartRecord, WorkerState
 
@@ -168,15 +168,26 @@ def discard_unreachable(state: State, job: Job) -> None:
     for batch in {id(batch): batch for batch, _ in job.waiting}.values():
         if batch.stamp is None or batch.stamp == job.stamp:
             continue
-        weights = job.published.get(batch.stamp[1])
-        coming = weights is not None and weights.incarnation == batch.stamp[0]
-        members = [worker for worker in state.workers.values() if in_pool(job, worker)]
-        if not any(holds(job, member, batch.stamp) or (coming and _stages(job, member, batch)) for member in members):
+        if not any(_will_hold(state, job, batch.stamp)):
             discard(state, job, batch, f"no worker holds version {batch.stamp[1]}")
+    for batch in job.unclaimed if job.spec.deterministic else ():
+        if batch.pinned is None or batch.pinned == job.stamp:
+            continue
+        if batch.pinned[1] == job.version:
+            batch.pinned = job.stamp  # a restarted trainer has the same weights under a new incarnation
+        elif not all(_will_hold(state, job, batch.pinned)):
+            batch.pinned = None
 
 
-def _stages(job: Job, worker: Worker, batch: MicroBatch) -> bool:
-    return any(key == (job.id, batch.stamp) for key in worker.staging)
+def _will_hold(state: State, job: Job, stamp: Stamp) -> list[bool]:
+    """For each generator of the pool, whether it holds a version or is staging it."""
+    weights = job.published.get(stamp[1])
+    coming = weights is not None and weights.incarnation == stamp[0]
+    return [
+        holds(job, worker, stamp) or (coming and (job.id, stamp) in worker.staging)
+        for worker in state.workers.values()
+        if in_pool(job, worker)
+    ]
 
 
 def discard(state: State, job: Job, batch: MicroBatch, why: str) -> None:

@@ -17,6 +17,7 @@ def driver_started(state: State, epoch: int) -> None:
     """Every worker is away until it says HELLO; its leases wait `rejoin_ns` for it."""
     state.epoch = epoch
     state.wake_at = None
+    state.disk_full = ""  # the new driver looks for itself
     state.sessions.clear()
     forget_told(state)
     for worker in state.workers.values():
@@ -174,7 +175,9 @@ def wake(state: State) -> None:
         else:
             deadlines.append(worker.beat_ns + (state.lost_ns if worker.torpid else state.torpid_ns))
     deadlines += [worker.stage_from_ns for worker in state.workers.values() if worker.stage_from_ns > state.now]
-    deadlines += [job.switch_until_ns for job in state.jobs.values() if job.open and job.switch_until_ns > state.now]
+    job = state.active()
+    if job is not None:
+        deadlines += [at for at in (job.switch_until_ns, job.checkpoint_from_ns) if at > state.now]
     deadlines += [lease.progress_ns + lease.lease_ns for lease in state.leases.values()]
     at = min(deadlines, default=None)
     if at is not None and at != state.wake_at:
