@@ -88,6 +88,8 @@ def offer_scoring(state: State, job: Job, worker: Worker) -> bool:
 def _offer_trainer(state: State, job: Job, worker: Worker) -> bool:
     if job.reset_wanted:
         grant(state, job, worker, "reset", ResetTask(job=job.id, incarnation=job.incarnation))
+    elif job.checkpoint_due and state.now < job.checkpoint_from_ns:
+        return False
     elif job.checkpoint_due:
         grant(state, job, worker, "checkpoint", requests.checkpoint(job))
     elif job.colocated and _offer_generator(state, job, worker):
@@ -191,6 +193,8 @@ def idle_cause(state: State, job: Job, worker: Worker) -> tuple[str, bool]:
         return "disk full", False
     if job.state == "preparing":
         return job.reason or "preparing", False
+    if job.state == "held":
+        return "held", False
     if job.evaluation is not None:
         return f"evaluation {job.evaluation.label}", False
     if job.global_step >= job.spec.num_global_steps:

@@ -31,6 +31,12 @@ def set_state(state: State, job: Job, name: str, reason: str = "") -> None:
         state.record(job, JobState(state=name, reason=reason))
 
 
+def _say(job: Job, what: str) -> None:
+    """What goes on, beside the state; not in the place of why a job is held."""
+    if job.state != "held":
+        job.reason = what
+
+
 def advance(state: State, job: Job) -> None:
     """Move the job as far as it can go without a worker."""
     if job.state == "queued":
@@ -113,7 +119,7 @@ def _open_evaluation(state: State, job: Job, label: str) -> None:
         for index, group in enumerate(plan_evaluation(job.spec, num))
     ]
     job.evaluation = Evaluation(label, job.global_step, job.stamp, state.now, batches, list(batches))
-    job.reason = f"evaluation {label}"
+    _say(job, f"evaluation {label}")
 
 
 def _open_rollout(state: State, job: Job) -> None:
@@ -123,7 +129,7 @@ def _open_rollout(state: State, job: Job) -> None:
     job.at_border = False
     job.rollout_stamp = job.stamp
     job.assisted, job.trainer_waits = 0, False
-    job.reason = ""
+    _say(job, "")
     job.step_start_ns = state.now
 
 
@@ -268,7 +274,7 @@ def _close_evaluation(state: State, job: Job) -> None:
     incarnation = 0 if evaluation.global_step == 0 else job.incarnation
     job.evaluated[incarnation, evaluation.global_step] = None
     job.evaluation = None
-    job.reason = ""
+    _say(job, "")
 
 
 def _drawn(batch: MicroBatch) -> EvalGroup:
@@ -316,6 +322,8 @@ def retire(state: State, job: Job) -> None:
 
 def checkpointed(state: State, job: Job, result: CheckpointResult) -> None:
     job.checkpoint, job.checkpoint_due = result, False
+    if job.state == "held":
+        set_state(state, job, "running")
     job.checkpoint_at = (job.global_step, job.version)
     state.record(
         job,

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from broker.blobs import free, refs_of
 from broker.forecast import measure
 from broker.leasing import acknowledge, forfeit, record_task, release
-from broker.lifecycle import checkpointed, close_step, finish
+from broker.lifecycle import checkpointed, close_step, finish, set_state
 from broker.losses import (
     embedded_otherwise,
     forget_conditions,
@@ -20,7 +20,7 @@ from broker.losses import (
 )
 from broker.microbatch import MicroBatch, Phase, SampleKey
 from broker.scoring import usable
-from broker.state import Job, Lease, State, Worker
+from broker.state import SECOND, Job, Lease, State, Worker
 from digend.wire.records import Notice, TaskFailure
 from digend.wire.refs import BlobRef
 from digend.wire.tasks import (
@@ -43,6 +43,8 @@ from digend.wire.tasks import (
 
 # The job cannot go on: another try gives the same.
 _FATAL = ("weights", "model", "config")
+
+_CHECKPOINT_AGAIN_NS = 5 * SECOND
 
 
 def finished(state: State, worker: Worker, lease_id: str, result: ResultBody, receipt: Receipt) -> None:
@@ -235,8 +237,17 @@ def _failed(state: State, worker: Worker, lease: Lease, error: TaskError) -> Non
         _reset_or_fail(state, job, lease, error)
     elif lease.label in ("score", "evaluate_score"):
         _mask(state, job, lease, error)
+    elif lease.label == "checkpoint" and error.retry:
+        _hold(state, job, lease, error)
     else:
         _retry(state, job, lease, worker, error)
+
+
+def _hold(state: State, job: Job, lease: Lease, error: TaskError) -> None:
+    """There is no room for the checkpoint: nothing is trained that could not be kept, and it is tried again."""
+    lose_lease(state, lease, error.message, told=True)
+    job.checkpoint_from_ns = state.now + _CHECKPOINT_AGAIN_NS
+    set_state(state, job, "held", error.message)
 
 
 def _reset_or_fail(state: State, job: Job, lease: Lease, error: TaskError) -> None:

@@ -145,6 +145,8 @@ class Job:
     checkpoint_at: tuple[int, int] = (0, 0)
     """(global step, version) of the newest checkpoint; the base weights at first."""
     checkpoint_due: bool = False
+    checkpoint_from_ns: int = 0
+    """The disk had no room for it: it is tried again from then on."""
     lost: dict[str, str] = field(default_factory=dict)
     """Workers that were lost and are not back: why."""
     num_skipped: int = 0

@@ -9,6 +9,7 @@ Invariants: it is written into a hidden folder, synced, and renamed; a folder wi
 no checkpoint. Whatever is read back is checked against the manifest first, and nothing is unpickled.
 """
 
+import errno
 import json
 import os
 import shutil
@@ -55,7 +56,8 @@ def checkpoint_folder(runs_dir: Path, job: str, global_step: int) -> Path:
 def write_checkpoint(folder: Path, checkpoint: Checkpoint, keep: int, extras: Callable[[Path], None]) -> str:
     """Write `folder` whole and delete the oldest beyond `keep`; `extras` adds files to it while it is still hidden.
 
-    Returns the manifest's digest. Raises TaskFault("checkpoint") where the disk says no; what was there stays.
+    Returns the manifest's digest. Raises TaskFault("checkpoint") where the disk says no, with `retry` where it only lacks
+    room; what was there stays.
     """
     hidden = folder.with_name(f"{_UNFINISHED}{folder.name}")
     try:
@@ -71,7 +73,8 @@ def write_checkpoint(folder: Path, checkpoint: Checkpoint, keep: int, extras: Ca
         _put_in_place(hidden, folder)
     except (OSError, SafetensorError) as error:
         shutil.rmtree(hidden, ignore_errors=True)
-        raise TaskFault("checkpoint", f"{folder} cannot be written: {error}") from error
+        retry = _lacks_room(error)
+        raise TaskFault("checkpoint", f"{folder} cannot be written: {error}", retry=retry) from error
     _prune(folder, keep)
     return digest
 
@@ -90,6 +93,14 @@ def read_checkpoint(folder: Path) -> Checkpoint:
         {name: tensor.clone() for name, tensor in weights.items()},
         {name: tensor.clone() for name, tensor in optimizer.items()},
     )
+
+
+def _lacks_room(error: Exception) -> bool:
+    """safetensors passes on the system's error as text only."""
+    full = (errno.ENOSPC, errno.EDQUOT)
+    if isinstance(error, OSError):
+        return error.errno in full
+    return any(f"(os error {number})" in str(error) for number in full)
 
 
 def _write_manifest(folder: Path) -> None:
