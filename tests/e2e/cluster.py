@@ -19,9 +19,10 @@ from typing import Any
 
 import tomli_w
 
-from clients.api import Digend
+from clients.api import FINAL_STATES, Digend
 from digend.exitcodes import ExitCode
 from digend.net.client import ClientError
+from digend.wire.views import JobView
 from tests.e2e.run import Run
 
 ROOT = Path(__file__).parents[2]
@@ -63,7 +64,6 @@ class Cluster:
     """A running `digend up`. `driver` is a client of it, for the test's own thread."""
 
     folder: Path
-    runs: Path
     up: subprocess.Popen[bytes]
     driver: Digend
     short: tuple[str, ...]
@@ -103,15 +103,24 @@ class Cluster:
         """The same of a job that ends in another state."""
         view = self.driver.wait(job, PATIENCE_S)
         assert view.state == state, f"{view.state}: {view.reason}\n{self.log_tail()}"
-        run = Run(self.runs / job)
+        run = Run(self.folder / "runs" / job)
         records = self.driver.job(job).num_records
         wait_until(lambda: run.num_told() == records, f"the recorder has told all {records} records of {job}")
         return run
 
     def reached(self, job: str, global_step: int) -> None:
         """Waits until so many global steps are done; the job must still run then."""
-        wait_until(lambda: self.driver.job(job).job.global_step >= global_step, f"{job} at global step {global_step}")
-        assert self.driver.job(job).job.state == "running", "the job was over before it could be disturbed"
+        self.sees(job, lambda view: view.global_step >= global_step, f"{job} at global step {global_step}")
+
+    def sees(self, job: str, holds: Callable[[JobView], bool], what: str) -> None:
+        """Waits until it holds of a job that is not over."""
+
+        def is_so() -> bool:
+            view = self.driver.job(job).job
+            assert view.state not in FINAL_STATES, f"{view.state} ({view.reason}) and never: {what}"
+            return holds(view)
+
+        wait_until(is_so, what)
 
     def pid(self, program: str) -> int:
         """Process of `driver`, `recorder`, `trainer`, `generator-1`, ... as it is now."""
@@ -165,20 +174,18 @@ def running(
     roles: Mapping[str, Any] = ALL_ROLES,
     timing: Mapping[str, float] | None = None,
     packages: Sequence[Path] = (),
-    runs: Path | None = None,
+    folder: Path | None = None,
 ) -> Iterator[Cluster]:
-    """A cluster that is ready for jobs. `packages`: folders like site-packages; `runs`: elsewhere than in its folder.
-
-    Files in its folder `rewards` may be rewards.
+    """A cluster that is ready for jobs. `packages`: folders like site-packages; `folder`: a short path, removed at the
+    end. Files in its folder `rewards` may be rewards.
     """
-    folder = Path(tempfile.mkdtemp(prefix="digend-e2e-", dir="/tmp"))
-    runs = runs or folder / "runs"
+    folder = folder or short_folder()
     (folder / "rewards").mkdir()
     table = {
         "name": "t",
         "address": f"ipc://{folder}/driver.sock",
         "state": str(folder / "state"),
-        "runs": str(runs),
+        "runs": str(folder / "runs"),
         "reward_paths": [str(folder / "rewards")],
         **roles,
         **({"timing": dict(timing)} if timing else {}),
@@ -186,7 +193,6 @@ def running(
     (folder / "node.toml").write_text(tomli_w.dumps(table))
     cluster = Cluster(
         folder=folder,
-        runs=runs,
         up=_start(folder, packages),
         driver=Digend(f"ipc://{folder}/driver.sock"),
         short=short_job(folder),
@@ -200,6 +206,11 @@ def running(
     finally:
         cluster.stop()
         shutil.rmtree(folder, ignore_errors=True)
+
+
+def short_folder() -> Path:
+    """A new folder whose path leaves room for the names of sockets."""
+    return Path(tempfile.mkdtemp(prefix="digend-e2e-", dir="/tmp"))
 
 
 def warm_up(cluster: Cluster) -> None:

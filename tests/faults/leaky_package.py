@@ -82,6 +82,7 @@ sampling = { height = 2, width = 2, num_timesteps = 4 }
 data = { prompts = "prompts.txt", prompts_per_rollout = 2, samples_per_prompt = 4 }
 training = { global_steps = 2, learning_rate = 1e-2 }
 rewards = [{ name = "bright.py:brightness" }]
+schedule = { strategy = "never" }
 """
 
 
