@@ -119,21 +119,15 @@ def waits_in_step(simulation: Simulation, step: int) -> bool:
     return job is not None and job.global_step == step and job.trainer_waits
 
 
-@pytest.mark.parametrize("strategy", ["bts", "planned"])
-def test_a_trainer_that_waits_is_asked_again_when_the_generator_is_lost(strategy: str) -> None:
-    """TAG is too slow to be worth it, until nobody else is there; the generator is back after an hour."""
+def test_a_trainer_that_waits_is_asked_again_when_a_generator_is_lost() -> None:
+    """What it waited for may not come, and the answer may be another one with one generator less."""
     durations = Durations(generate=800 * MS, assist=9000 * MS, update=400 * MS)
-    spec = job(prompts=prompts(8), prompts_per_rollout=8, num_global_steps=4, strategy=strategy, checkpoint_every=0)
-    simulation = Simulation(durations, slots(1))
+    spec = job(prompts=prompts(8), prompts_per_rollout=8, num_global_steps=4, strategy="planned", checkpoint_every=0)
+    simulation = Simulation(durations, slots(2))
     simulation.submit(spec)
     simulation.run(until=lambda: waits_in_step(simulation, 3))
-    lost_at = simulation.now_ns
+    asked = len(decisions(simulation))
     simulation.kill(GENERATOR, 3600 * S)
-    simulation.run()
-    assert simulation.job("j1").state == "completed"
-    tags = [
-        record.at_ns
-        for record in simulation.records["j1"]
-        if isinstance(record.body, Decision) and record.body.answer == "tag"
-    ]
-    assert len([at for at in tags if lost_at <= at < lost_at + 200 * S]) >= 4
+    simulation.run(until=lambda: len(decisions(simulation)) > asked)
+    assert simulation.now_ns < 60 * S
+    assert decisions(simulation)[asked].global_step == 3

@@ -139,6 +139,7 @@ def test_an_unknown_time_is_measured_at_the_first_bubble_and_then_waited_for(str
     assert chosen.decide(view) is Answer.TAG
     assert chosen.decide(replace(view, assisted=1)) is Answer.WAIT
     assert chosen.decide(replace(view, assisted=1, ready=1)) is Answer.UPDATE
+    assert chosen.decide(replace(view, assisted=1, alone=True)) is Answer.TAG
 
 
 def test_ties_go_to_fewer_tag() -> None:
