@@ -237,7 +237,7 @@ def _failed(state: State, worker: Worker, lease: Lease, error: TaskError) -> Non
         _reset_or_fail(state, job, lease, error)
     elif lease.label in ("score", "evaluate_score"):
         _mask(state, job, lease, error)
-    elif lease.label == "checkpoint" and error.retry:
+    elif lease.label == "checkpoint" and error.reason == "checkpoint" and error.retry:
         _hold(state, job, lease, error)
     else:
         _retry(state, job, lease, worker, error)

@@ -9,7 +9,7 @@ import pytest
 from broker.harness import Tamper
 from broker.harness_engine import Sample, Scorer, honest
 from broker.harness_shell import Shell
-from digend.wire.records import Notice, RestartRecord, StepRecord, TaskFailure, WorkerState
+from digend.wire.records import JobState, Notice, RestartRecord, StepRecord, TaskFailure, WorkerState
 from digend.wire.refs import WeightsRef
 from digend.wire.tasks import (
     TASK_ERRORS,
@@ -248,3 +248,19 @@ def test_unlike_base_weights_are_refused_with_both_named() -> None:
     assert state == "failed"
     assert "another" in why
     assert "base" in why
+
+
+def test_a_checkpoint_without_room_holds_the_job_until_there_is_some() -> None:
+    spec = job(num_global_steps=3, task_retries=1)
+    full = TaskError(reason="checkpoint", message="No space left on device", retry=True)
+    left = [full] * 6
+
+    def tamper(shell: Shell, task: TaskBody, result: ResultBody) -> ResultBody | TaskError:
+        return left.pop() if task.kind == "checkpoint" and left else result
+
+    simulation = finished(spec, tamper=tamper)
+    assert last_state(simulation) == ("completed", "")
+    states = [(body.state, body.reason) for body in bodies(simulation, JobState)]
+    assert states[2:] == [("running", ""), ("held", full.message), ("running", ""), ("completed", "")]
+    audit(simulation, spec)
+    check_seconds(simulation, spec, list(simulation.shells))
