@@ -27,7 +27,17 @@ def chart(spans: Sequence[Span], end: int, workers: Sequence[str], end_text: str
     axis = " " * label + "0" + end_text.rjust(columns - 1)
     seen = {span.label for span in spans}
     legend = [f"{GLYPHS[name]} {text}" for name, text in MEANINGS.items() if name in seen]
-    return [*rows, axis, " " * label + "  ".join([*legend, f"{IDLE} idle"])]
+    return [*rows, axis, *_wrapped([*legend, f"{IDLE} idle"], label, columns)]
+
+
+def _wrapped(entries: Sequence[str], indent: int, width: int) -> list[str]:
+    lines = [entries[0]]
+    for entry in entries[1:]:
+        if len(lines[-1]) + 2 + len(entry) > width:
+            lines.append(entry)
+        else:
+            lines[-1] += f"  {entry}"
+    return [" " * indent + line for line in lines]
 
 
 def _row(spans: Sequence[Span], end: int, columns: int) -> str:
