@@ -90,6 +90,8 @@ class ModelSpec:
     lora_targets: tuple[str, ...]
     loader: str
     """"module:function" of `load(path: str, device: str, dtype: str, options: BaseModel) -> Model`."""
+    trainable: tuple[str, ...] = ("transformer",)
+    """Names of the components that learn: the keys of `Model.trainable`, for who cannot load the model."""
     condition_version: str = "1"
     """Part of the key under which embeddings are cached; change it when `encode` changes."""
     labels: Mapping[str, Any] | None = None

@@ -1,0 +1,132 @@
+"""Times of devices from the finished tasks of a run: medians, the first task of a kind left out.
+
+Knows tasks by their labels in the record stream; reads no file. The duration of a task is from dispatch to result on the
+driver's clock, so that what a worker waits for between two tasks is part of it.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from statistics import median
+
+from broker.planning.devices import Device
+
+_MODES = {"assist": True, "update": False}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Observed:
+    """One finished task of a worker; `num_samples` is 0 where the record does not say."""
+
+    worker: str
+    task: str
+    seconds: float
+    num_samples: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Cut:
+    """How the run was cut: samples of a micro-batch, timesteps of a forward pass of its updates.
+
+    `evaluation`: a training sample takes so many times as long as one of an evaluation; None: they do not compare.
+    """
+
+    samples: int
+    width: int
+    evaluation: float | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Measured:
+    """`commit`: seconds of an optimizer step with publishing; `switch`: of the trainer's change of mode."""
+
+    devices: tuple[Device, ...]
+    commit: float = 0.0
+    switch: float = 0.0
+
+
+def measured(tasks: Sequence[Observed], cut: Cut) -> Measured:
+    """From tasks in the order in which they ended. Workers appear in the order of their first task."""
+    by_worker: dict[str, list[Observed]] = {}
+    for task in tasks:
+        by_worker.setdefault(task.worker, []).append(task)
+    devices = tuple(_device(name, its, cut) for name, its in by_worker.items())
+    trainers = [its for its in by_worker.values() if _role(its) == "trainer"]
+    commits = [task.seconds for its in trainers for task in its if task.task == "commit"]
+    return Measured(
+        devices=devices,
+        commit=_typical(commits) or 0.0,
+        switch=max((_switch(its) for its in trainers), default=0.0),
+    )
+
+
+def merged(runs: Sequence[Measured]) -> Measured:
+    """Of several runs: a later one counts where both measured the same."""
+    devices: dict[str, Device] = {}
+    for run in runs:
+        for new in run.devices:
+            old = devices.get(new.name, new)
+            devices[new.name] = Device(
+                name=new.name,
+                role=new.role,
+                generate=old.generate if new.generate is None else new.generate,
+                score=old.score if new.score is None else new.score,
+                update={**old.update, **new.update},
+            )
+    last = runs[-1]
+    return Measured(devices=tuple(devices.values()), commit=last.commit, switch=max(run.switch for run in runs))
+
+
+def _role(tasks: Iterable[Observed]) -> str:
+    labels = {task.task for task in tasks}
+    if labels & {"update", "commit", "assist"}:
+        return "trainer"
+    return "generator" if labels & {"generate", "evaluate"} else "reward"
+
+
+def _device(name: str, tasks: Sequence[Observed], cut: Cut) -> Device:
+    generate = _a_sample(tasks, "assist") or _a_sample(tasks, "generate")
+    if generate is None and cut.evaluation is not None:
+        evaluate = _a_sample(tasks, "evaluate")
+        generate = None if evaluate is None else evaluate * cut.evaluation
+    update = _typical([seconds for after, seconds in _updates(tasks) if after is not True])
+    update = update or _typical([seconds for _, seconds in _updates(tasks)])
+    return Device(
+        name=name,
+        role=_role(tasks),
+        generate=generate,
+        score=_a_sample(tasks, "score"),
+        update={} if update is None else {cut.width: update / cut.samples},
+    )
+
+
+def _a_sample(tasks: Sequence[Observed], label: str) -> float | None:
+    return _typical([task.seconds / task.num_samples for task in tasks if task.task == label and task.num_samples])
+
+
+def _updates(tasks: Sequence[Observed]) -> list[tuple[bool | None, float]]:
+    """(whether it followed TAG, None: it was the first; seconds) of each update."""
+    found: list[tuple[bool | None, float]] = []
+    generating: bool | None = None
+    for task in tasks:
+        if task.task == "update":
+            found.append((generating, task.seconds))
+        generating = _MODES.get(task.task, generating)
+    return found
+
+
+def _switch(tasks: Sequence[Observed]) -> float:
+    """What an update takes longer after TAG than after another update."""
+    kinds: Mapping[bool, list[float]] = {True: [], False: []}
+    for after, seconds in _updates(tasks):
+        if after is not None:
+            kinds[after].append(seconds)
+    if not kinds[True] or not kinds[False]:
+        return 0.0
+    return max(0.0, median(kinds[True]) - median(kinds[False]))
+
+
+def _typical(values: Sequence[float]) -> float | None:
+    """The first pays for compilation and caches, so it never counts beside others."""
+    if not values:
+        return None
+    return median(values[1:] or values)

@@ -1,0 +1,131 @@
+"""How much memory a model takes, from the headers of its safetensors files: no weights are read, and no torch.
+
+Owns the reading of a folder in diffusers' layout and the bytes that follow from parameters alone. What depends on
+shapes and kernels (activations, caches, the allocator's reserve) is not known here and is said not to be.
+"""
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from math import prod
+from pathlib import Path
+from typing import Any
+
+ITEM_BYTES = {"float64": 8, "float32": 4, "bfloat16": 2, "float16": 2}
+NOT_MEASURED = ("activations", "latents and trajectories", "workspaces of kernels", "the allocator's reserve")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Component:
+    """A module of a pipeline: the shape of every parameter, by name."""
+
+    name: str
+    shapes: Mapping[str, tuple[int, ...]]
+
+    @property
+    def num_parameters(self) -> int:
+        return sum(prod(shape) for shape in self.shapes.values())
+
+    def adapter_parameters(self, targets: Sequence[str], rank: int) -> int:
+        """Of a LoRA adapter on the linear layers whose names end with a target: rank x (in + out) each."""
+        return sum(
+            rank * (shape[0] + shape[1])
+            for name, shape in self.shapes.items()
+            if len(shape) == 2 and any(_is_target(name, target) for target in targets)
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Training:
+    """What learns: components in full, or an adapter of `rank` on `targets` (None: in full)."""
+
+    trainable: Sequence[str]
+    rank: int | None
+    targets: Sequence[str]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Footprint:
+    """Bytes by part, on the device and in host memory."""
+
+    device: Mapping[str, int]
+    host: Mapping[str, int]
+
+
+def read_components(path: str) -> tuple[Component, ...]:
+    """The modules of a pipeline folder. Raises OSError or ValueError that name the file."""
+    folder = Path(path)
+    index = folder / "model_index.json"
+    if not index.is_file():
+        raise OSError(f"{index} is missing; a diffusers pipeline folder has one")
+    found = [
+        _component(folder / name)
+        for name, kind in _json(index).items()
+        if isinstance(kind, list) and any((folder / name).glob("*.safetensors"))
+    ]
+    return tuple(found)
+
+
+def footprint(components: Sequence[Component], dtype: str, training: Training, role: str) -> Footprint:
+    """Of a generator or of a trainer. `dtype`: model.dtype of the job; half precision keeps the VAE in float32."""
+    weights = {each.name: each.num_parameters * _item_bytes(each.name, dtype) for each in components}
+    learned = _learned_bytes(components, dtype, training)
+    device = dict(weights)
+    if training.rank is not None:
+        device["adapter"] = learned
+    if role == "trainer":
+        device["gradients"] = learned
+        device["optimizer state"] = 2 * learned
+    return Footprint(device=device, host={"published version" if role == "trainer" else "staged version": learned})
+
+
+def _learned_bytes(components: Sequence[Component], dtype: str, training: Training) -> int:
+    """An adapter is kept in float32 or better, whatever the base is in."""
+    trained = [each for each in components if each.name in training.trainable]
+    if training.rank is None:
+        return sum(each.num_parameters for each in trained) * ITEM_BYTES[dtype]
+    numbers = sum(each.adapter_parameters(training.targets, training.rank) for each in trained)
+    return numbers * max(ITEM_BYTES[dtype], ITEM_BYTES["float32"])
+
+
+def _item_bytes(component: str, dtype: str) -> int:
+    return max(ITEM_BYTES[dtype], ITEM_BYTES["float32"]) if component == "vae" else ITEM_BYTES[dtype]
+
+
+def _is_target(parameter: str, target: str) -> bool:
+    module, _, kind = parameter.rpartition(".")
+    return kind == "weight" and (module == target or module.endswith(f".{target}"))
+
+
+def _component(folder: Path) -> Component:
+    shapes = {name: shape for file in _files(folder) for name, shape in _header(file)}
+    return Component(name=folder.name, shapes=shapes)
+
+
+def _files(folder: Path) -> list[Path]:
+    """The shards of the plain variant: what diffusers loads when none is named."""
+    indexes = sorted(folder.glob("*.safetensors.index.json"), key=lambda file: len(file.name))
+    if indexes:
+        return [folder / name for name in sorted(set(_json(indexes[0]).get("weight_map", {}).values()))]
+    return sorted(folder.glob("*.safetensors"), key=lambda file: len(file.name))[:1]
+
+
+def _header(file: Path) -> Iterator[tuple[str, tuple[int, ...]]]:
+    from safetensors import SafetensorError, safe_open
+
+    try:
+        with safe_open(file, framework="np") as opened:
+            for name in opened.keys():  # noqa: SIM118  (not a dict)
+                yield name, tuple(opened.get_slice(name).get_shape())
+    except SafetensorError as error:
+        raise ValueError(f"{file} is no safetensors file: {error}") from error
+
+
+def _json(file: Path) -> dict[str, Any]:
+    try:
+        content = json.loads(file.read_text("utf-8"))
+    except ValueError as error:
+        raise ValueError(f"{file} is not JSON: {error}") from error
+    if not isinstance(content, dict):
+        raise ValueError(f"{file} is not a JSON object")
+    return content
