@@ -24,6 +24,7 @@ VERBS = {
     "nodes": "List the workers.",
     "show": "All about one job or one worker.",
     "cancel": "Cancel a job.",
+    "plan": "How to place and cut a job, and what that is worth.",
     "simulate": "Simulate the schedule of global steps from given times.",
     "version": "Versions of this program and of the driver.",
     "completion": "Print a completion script for bash, zsh or fish.",

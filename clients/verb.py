@@ -46,7 +46,7 @@ def verb(example: str, *, name: str = "", patient: bool = False) -> Callable[[Fu
             except click.ClickException:
                 raise
             except Exception as error:
-                code = _failed(error, output)
+                code = failed(error, output)
             context.exit(int(code or ExitCode.OK))
 
         wrapped: Function = run
@@ -71,7 +71,7 @@ def _call(
         return code
 
 
-def _failed(error: Exception, output: Output) -> int:
+def failed(error: Exception, output: Output) -> int:
     """Says what went wrong, on stderr and with --json on stdout too. Raises `error` again if it is a defect."""
     from clients.failures import explained
 

@@ -20,7 +20,7 @@ class Device:
     """`role`: generator, trainer or reward, as it is configured. Seconds a sample; None: not known.
 
     `update`: of a generated sample with all that is trained of it, by TSP width (timesteps a forward pass).
-    `inferred`: which of these were not measured (generate, score, update).
+    `inferred`: which of these were not measured in training (generate, score, update).
     """
 
     name: str

@@ -1,11 +1,12 @@
 """Times of devices from the finished tasks of a run: medians, the first task of a kind left out.
 
-Knows tasks by their labels in the record stream; reads no file. The duration of a task is from dispatch to result on the
-driver's clock, so that what a worker waits for between two tasks is part of it.
+Knows tasks by their labels in the record stream; reads no file. A task lasts from dispatch to result on the driver's
+clock, so that what a worker waits for between two tasks is part of it. Who only generated in evaluation is compared
+with the others there.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from statistics import median
 
 from broker.planning.devices import Device
@@ -27,12 +28,12 @@ class Observed:
 class Cut:
     """How the run was cut: samples of a micro-batch, timesteps of a forward pass of its updates.
 
-    `evaluation`: a training sample takes so many times as long as one of an evaluation; None: they do not compare.
+    `evaluation`: how many times the denoising steps of an evaluation a training sample has.
     """
 
     samples: int
     width: int
-    evaluation: float | None = None
+    evaluation: float = 1.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -49,7 +50,7 @@ def measured(tasks: Sequence[Observed], cut: Cut) -> Measured:
     by_worker: dict[str, list[Observed]] = {}
     for task in tasks:
         by_worker.setdefault(task.worker, []).append(task)
-    devices = tuple(_device(name, its, cut) for name, its in by_worker.items())
+    devices = _compared([_device(name, its, cut) for name, its in by_worker.items()], by_worker, cut)
     trainers = [its for its in by_worker.values() if _role(its) == "trainer"]
     commits = [task.seconds for its in trainers for task in its if task.task == "commit"]
     return Measured(
@@ -71,6 +72,7 @@ def merged(runs: Sequence[Measured]) -> Measured:
                 generate=old.generate if new.generate is None else new.generate,
                 score=old.score if new.score is None else new.score,
                 update={**old.update, **new.update},
+                inferred=new.inferred if new.generate is not None else old.inferred,
             )
     last = runs[-1]
     return Measured(devices=tuple(devices.values()), commit=last.commit, switch=max(run.switch for run in runs))
@@ -84,18 +86,27 @@ def _role(tasks: Iterable[Observed]) -> str:
 
 
 def _device(name: str, tasks: Sequence[Observed], cut: Cut) -> Device:
-    generate = _a_sample(tasks, "assist") or _a_sample(tasks, "generate")
-    if generate is None and cut.evaluation is not None:
-        evaluate = _a_sample(tasks, "evaluate")
-        generate = None if evaluate is None else evaluate * cut.evaluation
     update = _typical([seconds for after, seconds in _updates(tasks) if after is not True])
     update = update or _typical([seconds for _, seconds in _updates(tasks)])
     return Device(
         name=name,
         role=_role(tasks),
-        generate=generate,
+        generate=_a_sample(tasks, "assist") or _a_sample(tasks, "generate"),
         score=_a_sample(tasks, "score"),
         update={} if update is None else {cut.width: update / cut.samples},
+    )
+
+
+def _compared(devices: Sequence[Device], tasks: Mapping[str, Sequence[Observed]], cut: Cut) -> tuple[Device, ...]:
+    """Who generated nothing for training takes as much longer than the others as it did in evaluation."""
+    evaluate = {device.name: _a_sample(tasks[device.name], "evaluate") for device in devices}
+    both = [device.generate / each for device in devices if device.generate and (each := evaluate[device.name])]
+    scale = sum(both) / len(both) if both else cut.evaluation
+    return tuple(
+        replace(device, generate=each * scale, inferred=("generate",))
+        if device.generate is None and (each := evaluate[device.name])
+        else device
+        for device in devices
     )
 
 

@@ -16,6 +16,8 @@ from broker.schedule.snapshot import Model
 
 WORTH = 0.01
 """A gain below this share is no reason to change a setting: measured times are not better than that."""
+WORTH_A_GUESS = 0.10
+"""The same where another device is to train, and how fast it would was not measured."""
 MOST_TRAINERS = 8
 FEW_BUBBLES = 0.95
 """Share of the ideal below which a rollout has too few micro-batches."""
@@ -115,13 +117,15 @@ def _least_change(tried: Sequence[Candidate], shape: Shape) -> Candidate | None:
     """Of those that are as good as the fastest: most settings as they are."""
     if not tried:
         return None
+    as_is = [each for each in tried if each.placement.trainer.role == "trainer"]
+    if as_is and as_is[0].seconds <= tried[0].seconds * (1 + _worth(tried[0])):
+        tried = as_is
     good = [each for each in tried if each.seconds <= tried[0].seconds * (1 + WORTH)]
+    return min(good, key=lambda each: 2 * (each.groups != shape.groups) + (each.width != shape.width))
 
-    def changes(each: Candidate) -> int:
-        trains = each.placement.trainer.role != "trainer"
-        return 4 * trains + 2 * (each.groups != shape.groups) + (each.width != shape.width)
 
-    return min(good, key=changes)
+def _worth(candidate: Candidate) -> float:
+    return WORTH_A_GUESS if "update" in candidate.placement.trainer.inferred else WORTH
 
 
 def _rows(placement: Placement, shape: Shape, chosen: Candidate | None, widths: Sequence[int]) -> list[Prediction]:
@@ -168,9 +172,7 @@ def _verdict(rows: Sequence[Prediction]) -> tuple[str, str]:
     )
 
 
-def _warnings(
-    shape: Shape, chosen: Candidate | None, model: Model | None, rows: Sequence[Prediction]
-) -> Iterator[str]:
+def _warnings(shape: Shape, chosen: Candidate | None, model: Model | None, rows: Sequence[Prediction]) -> Iterator[str]:
     if chosen is None or model is None:
         return
     num = shape.micro_batches(chosen.groups)

@@ -1,7 +1,7 @@
 """A job as the planner sees it, a placement of its work, and the times of one micro-batch that follow from both.
 
-Owns the arithmetic from seconds a sample to the g, h, t, s, c, y of the schedule model. Invariant: a generator pool is as
-slow as its slowest share, whole samples being dealt (GAP), as in the live core.
+Owns the arithmetic from seconds a sample to the g, h, t, s, c, y of the schedule model. Invariant: a generator pool is
+as slow as its slowest share, whole samples being dealt (GAP), as in the live core.
 """
 
 from collections.abc import Sequence
@@ -18,7 +18,8 @@ MICROSECOND = 1e-6
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Shape:
-    """prompts, samples: P and K; groups: m; updates: u; width: TSP; dedicated: reward processes score.
+    """prompts, samples: P and K; groups: m; updates: u; width: TSP; dedicated: reward processes score; assisted: TAG is
+    allowed (a deterministic job has none).
 
     A rollout with u updates is planned as one global step whose commit takes u times as long.
     """
@@ -30,6 +31,7 @@ class Shape:
     width: int = 1
     staleness: float = 0.0
     dedicated: bool = False
+    assisted: bool = True
 
     @property
     def num_samples(self) -> int:
@@ -40,8 +42,8 @@ class Shape:
 
     def sizes(self) -> list[int]:
         """Micro-batch sizes in groups that cut a rollout evenly, the smallest first; that of the job is always one."""
-        even = [m for m in range(1, self.prompts + 1) if self.prompts % m == 0 and self.prompts // m % self.updates == 0]
-        return sorted({*even, self.groups})
+        whole = [groups for groups in range(1, self.prompts + 1) if self.prompts % groups == 0]
+        return sorted({*(groups for groups in whole if self.prompts // groups % self.updates == 0), self.groups})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -81,7 +83,7 @@ def model_of(placement: Placement, shape: Shape, groups: int, width: int, *, bat
     return Model(
         times=Times.exact(
             generate=exact(max(counts[device.name] * device.generates for device in generators), positive=True),
-            assist=exact(num * placement.trainer.generates, positive=True),
+            assist=exact(num * placement.trainer.generates, positive=True) if shape.assisted else None,
             update=exact(num * placement.trainer.update[width], positive=True),
             score=exact(_score(scorers, num, shape.dedicated)),
             switch=exact(placement.switch),

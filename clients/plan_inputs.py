@@ -1,0 +1,166 @@
+"""From what `digenctl plan` is given to what the planner takes: the job's shape, the devices, their times.
+
+Owns the meeting of times with node files. Decides nothing; says in `notes` what it had to assume.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from broker.planning.devices import Device
+from broker.planning.observed import Cut, Measured, measured, merged
+from broker.planning.shape import Shape
+from clients.run_log import RunLog
+from clients.times_file import TimesConfig, WorkerTimes
+from digend import plugins
+from digend.config.job import JobConfig
+from digend.config.node import NodeConfig
+from digend.rl.windows import draw_window, select_timesteps
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Slot:
+    """A worker that a node file names. `place`: the device it uses, "" where that is left to the worker."""
+
+    name: str
+    role: str
+    place: str = ""
+
+
+def shape_of(job: JobConfig) -> Shape:
+    return Shape(
+        prompts=job.data.prompts_per_rollout,
+        samples=job.data.samples_per_prompt,
+        groups=min(job.schedule.micro_batch_groups, job.data.prompts_per_rollout),
+        updates=job.training.updates_per_rollout,
+        width=width_of(job),
+        staleness=job.schedule.staleness,
+        dedicated=job.schedule.scoring == "dedicated",
+        assisted=not job.training.deterministic,
+    )
+
+
+def width_of(job: JobConfig) -> int:
+    """Timesteps of a forward pass: never more than are trained of a sample."""
+    trained = num_trained(job)
+    return min(job.training.timestep_width or trained, trained)
+
+
+def num_trained(job: JobConfig) -> int:
+    """Timesteps that are trained of a sample: a share of the window, at least one."""
+    spec = plugins.algorithm_spec(job.algorithm.name)
+    rules = spec.rules(spec.options.model_validate(job.algorithm.options), job)
+    window = draw_window(
+        job.sampling.num_timesteps, rules.window_size, rules.window_lo, rules.window_hi, kernel=job.sampling.kernel
+    )
+    return len(select_timesteps(window.indexes, rules.timestep_fraction))
+
+
+def slots_of(nodes: Sequence[NodeConfig]) -> list[Slot]:
+    found: list[Slot] = []
+    for node in nodes:
+        for role, section in (("generator", node.generator), ("reward", node.reward)):
+            for index in range(section.slots if section else 0):
+                devices = section.devices if section else []
+                place = devices[index] if index < len(devices) else ""
+                found.append(Slot(name=f"{node.name}/{role}/{index}", role=role, place=_place(node, place)))
+        if node.trainer is not None:
+            found.append(
+                Slot(name=f"{node.name}/trainer/0", role="trainer", place=_place(node, node.trainer.device or ""))
+            )
+    return found
+
+
+def _place(node: NodeConfig, device: str) -> str:
+    """Processes on `cpu` have cores of their own as far as the node file says; those on one GPU share it."""
+    return f"{node.name}:{device}" if device.startswith("cuda") else ""
+
+
+def shared_devices(slots: Sequence[Slot]) -> list[str]:
+    places: dict[str, list[str]] = {}
+    for slot in slots:
+        if slot.place:
+            places.setdefault(slot.place, []).append(slot.name)
+    return [
+        f"{' and '.join(names)} share {place}: while one works the other is slower, which these times do not show"
+        for place, names in places.items()
+        if len(names) > 1
+    ]
+
+
+def from_runs(runs: Sequence[RunLog]) -> Measured:
+    return merged([measured(run.tasks, _cut(run.job)) for run in runs])
+
+
+def _cut(job: JobConfig) -> Cut:
+    shape = shape_of(job)
+    evaluated = job.eval.num_timesteps or job.sampling.num_timesteps
+    groups = shape.prompts / shape.updates if job.schedule.partition == "naive" else shape.groups
+    return Cut(
+        samples=round(groups * shape.samples),
+        width=shape.width,
+        evaluation=job.sampling.num_timesteps / evaluated,
+    )
+
+
+def from_times(times: TimesConfig, shape: Shape, slots: Sequence[Slot]) -> Measured:
+    """Times of a micro-batch by pool are spread evenly over the slots of the pool, one where none is named."""
+    devices = [_device(worker, shape.width) for worker in times.workers] or _pools(times, shape, slots)
+    return Measured(devices=tuple(devices), commit=times.commit, switch=times.switch)
+
+
+def _device(worker: WorkerTimes, width: int) -> Device:
+    return Device(
+        name=worker.name,
+        role=worker.role,
+        generate=worker.generate,
+        score=worker.score,
+        update=_by_width(worker.update, worker.update_sequential, width),
+    )
+
+
+def _by_width(update: float | None, sequential: float | None, width: int, samples: int = 1) -> dict[int, float]:
+    given = {1: sequential, width: sequential if update is None and width == 1 else update}
+    return {each: seconds / samples for each, seconds in given.items() if seconds is not None}
+
+
+def _pools(times: TimesConfig, shape: Shape, slots: Sequence[Slot]) -> list[Device]:
+    num = shape.groups * shape.samples
+    names = {role: [slot.name for slot in slots if slot.role == role] or [role] for role in ("generator", "reward")}
+    trainers = [slot.name for slot in slots if slot.role == "trainer"] or ["trainer"]
+    generators, rewards = names["generator"], names["reward"] if shape.dedicated else []
+    pooled = None if shape.dedicated else _over(times.score, num / len(generators))
+    update = _by_width(times.update, times.update_sequential, shape.width, num)
+    return [
+        *(
+            Device(name=name, role="generator", generate=_over(times.generate, num / len(generators)), score=pooled)
+            for name in generators
+        ),
+        *(Device(name=name, role="trainer", generate=_over(times.assist, num), update=update) for name in trainers[:1]),
+        *(Device(name=name, role="reward", score=_over(times.score, num)) for name in rewards),
+    ]
+
+
+def _over(seconds: float | None, num: float) -> float | None:
+    return None if seconds is None else seconds / num
+
+
+def placed(known: Measured, slots: Sequence[Slot]) -> tuple[Measured, list[str]]:
+    """The workers that the node files name, with their times where they have any; what was left out, in words."""
+    if not slots:
+        return known, []
+    by_name = {device.name: device for device in known.devices}
+    devices = [
+        replace(by_name[slot.name], role=slot.role) if slot.name in by_name else Device(name=slot.name, role=slot.role)
+        for slot in slots
+    ]
+    absent = [name for name in by_name if name not in {slot.name for slot in slots}]
+    notes = [f"{name} has times, and no node file names it: left out" for name in absent]
+    return replace(known, devices=tuple(devices)), notes
+
+
+def allowed(known: Measured, generators: Sequence[str] | None) -> Measured:
+    """Without the generators that the job may not use; [] (colocated) leaves all, to see what they would bring."""
+    if not generators:
+        return known
+    kept = tuple(each for each in known.devices if each.role != "generator" or each.name in generators)
+    return replace(known, devices=kept)

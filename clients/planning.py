@@ -1,0 +1,124 @@
+"""A plan from what a person gave: job, node files, runs or times. Ties the inputs, the planner and the memory together.
+
+Raises what `clients.failures` knows: ConfigError, NotFound, or a usage error where times are missing.
+"""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import click
+
+from broker.planning.devices import TimesMissing
+from broker.planning.observed import Measured
+from broker.planning.plan import Plan, plan
+from broker.planning.predictions import split
+from broker.planning.shape import Placement, model_of
+from broker.schedule.named import strategy_of
+from clients.jobs import NotFound, name_of
+from clients.plan_inputs import allowed, from_runs, from_times, placed, shape_of, shared_devices, slots_of
+from clients.plan_text import Check, Memory, Told
+from clients.run_log import RunLog, read_run
+from clients.times_file import TimesConfig
+from digend import plugins
+from digend.config.job import JobConfig
+from digend.config.loader import load_node
+from digend.models.footprint import NOT_MEASURED, Footprint, Training, footprint, read_components
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Request:
+    """`times` None: from `runs`. `trainer`: a worker's name, or the beginning of one."""
+
+    job: JobConfig
+    nodes: Sequence[str]
+    runs: Sequence[str]
+    times: TimesConfig | None
+    times_from: str
+    trainer: str | None
+
+
+def planned(request: Request) -> Told:
+    shape = shape_of(request.job)
+    slots = slots_of([load_node(path) for path in request.nodes])
+    logs = [read_run(path) for path in request.runs]
+    known = from_runs(logs) if request.times is None else from_times(request.times, shape, slots)
+    known, notes = placed(allowed(known, request.job.schedule.generators), slots)
+    trainer = request.trainer and name_of("node", [device.name for device in known.devices], request.trainer)
+    try:
+        made = plan(shape, known, trainer=trainer or None)
+    except TimesMissing as error:
+        raise _missing(error, logs) from error
+    return Told(
+        name=request.job.name,
+        plan=made,
+        source=f"times of {', '.join(request.runs)}" if logs else f"times: {request.times_from}",
+        checks=tuple(_checks(logs)),
+        memory=_memory(request.job, made),
+        notes=[*notes, *shared_devices(slots)],
+    )
+
+
+def _missing(error: TimesMissing, logs: Sequence[RunLog]) -> Exception:
+    if logs:
+        return NotFound(f"{', '.join(log.path for log in logs)}: {error}; a run measures once it has trained")
+    return click.UsageError(f"{error}; a generator needs generate, a trainer update")
+
+
+def _checks(logs: Sequence[RunLog]) -> Iterator[Check]:
+    """Each run against the model of what it ran: only where that is one of the strategies, split, on-policy."""
+    for log in logs:
+        predicted = _predicted(log)
+        if log.seconds is not None and predicted is not None:
+            yield Check(run=log.path, seconds=log.seconds, predicted=predicted)
+
+
+def _predicted(log: RunLog) -> float | None:
+    schedule, shape = log.job.schedule, shape_of(log.job)
+    known = from_runs([log])
+    placement = _as_run(known)
+    if placement is None or schedule.staleness or schedule.partition == "batch":
+        return None
+    naive = schedule.partition == "naive"
+    num = shape.updates if naive else shape.micro_batches(shape.groups)
+    whole = shape.prompts // shape.updates if naive else shape.groups
+    model = model_of(placement, shape, whole, shape.width)
+    return split("as run", model, num, strategy_of(schedule.strategy), shape.updates).seconds
+
+
+def _as_run(known: Measured) -> Placement | None:
+    """The placement of a run; None where it was colocated."""
+    from broker.planning.devices import completed
+
+    try:
+        devices = completed(known.devices)
+    except TimesMissing:
+        return None
+    trainers = [device for device in devices if device.role == "trainer"]
+    generators = tuple(device for device in devices if device.role == "generator")
+    if len(trainers) != 1 or not generators:
+        return None
+    rewards = tuple(device for device in devices if device.role == "reward")
+    return Placement(
+        trainer=trainers[0], generators=generators, rewards=rewards, commit=known.commit, switch=known.switch
+    )
+
+
+def _memory(job: JobConfig, made: Plan) -> Memory:
+    spec = plugins.model_spec(job.model.family)
+    lora = job.training.trainable == "lora"
+    training = Training(
+        trainable=spec.trainable,
+        rank=job.training.lora_rank if lora else None,
+        targets=job.training.lora_targets or spec.lora_targets,
+    )
+    try:
+        components = read_components(job.model.path)
+    except (OSError, ValueError) as error:
+        return Memory(workers={}, not_measured=NOT_MEASURED, unknown=str(error))
+    trains = made.split.placement.trainer.name if made.split else None
+    workers: dict[str, Footprint] = {}
+    for device in made.devices:
+        if device.role != "reward":
+            role = "trainer" if device.name == trains or made.split is None else "generator"
+            workers[device.name] = footprint(components, job.model.dtype, training, role)
+    return Memory(workers=workers, not_measured=NOT_MEASURED)

@@ -1,0 +1,66 @@
+"""What a finished run measured: its job file, its tasks and its global steps, from runs/ID.
+
+Reads `job.toml` and `events.jsonl`, up to the first line that is torn. Knows no driver.
+"""
+
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+from broker.planning.observed import Observed
+from clients.jobs import NotFound
+from digend.config.job import JobConfig
+from digend.config.loader import load_job
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunLog:
+    """`tasks` in the order in which they ended; `steps`: seconds of each global step."""
+
+    path: str
+    job: JobConfig
+    tasks: tuple[Observed, ...]
+    steps: tuple[float, ...]
+
+    @property
+    def seconds(self) -> float | None:
+        """Of a usual global step: the first pays for what happens once."""
+        return median(self.steps[1:] or self.steps) if self.steps else None
+
+
+def read_run(path: str) -> RunLog:
+    """Raises NotFound where there is no run, ConfigError where its job file cannot be read."""
+    folder = Path(path)
+    events = folder / "events.jsonl"
+    if not events.is_file():
+        raise NotFound(f"no run at {path}: {events} is missing")
+    tasks: list[Observed] = []
+    steps: list[float] = []
+    for record in _records(events):
+        if record.get("kind") == "task":
+            tasks.append(_observed(record))
+        elif record.get("kind") == "step":
+            steps.append(float(record["seconds"]))
+    return RunLog(path=path, job=load_job(folder / "job.toml"), tasks=tuple(tasks), steps=tuple(steps))
+
+
+def _records(events: Path) -> Iterator[dict[str, Any]]:
+    with events.open(encoding="utf-8") as lines:
+        for line in lines:
+            try:
+                record = json.loads(line)
+            except ValueError:
+                return
+            yield record
+
+
+def _observed(record: dict[str, Any]) -> Observed:
+    return Observed(
+        worker=record["worker"],
+        task=record["task"],
+        seconds=(record["end_ns"] - record["start_ns"]) / 1e9,
+        num_samples=record["num_samples"],
+    )
