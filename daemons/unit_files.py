@@ -77,7 +77,8 @@ def check_program(digend: Path) -> None:
 def _interpreter(script: Path) -> Iterator[Path]:
     """What the first line of a script names."""
     if script.is_file():
-        first = script.open("rb").readline(4096)
+        with script.open("rb") as file:
+            first = file.readline(4096)
         if first.startswith(b"#!/"):
             yield Path(first[2:].decode("utf-8", "replace").split()[0])
 

@@ -40,10 +40,10 @@ def is_journal(stream: TextIO) -> bool:
 class JournalHandler(logging.Handler):
     """Takes records whose formatter makes a JSON object of them. `otherwise` handles what the journal does not take."""
 
-    def __init__(self, otherwise: logging.Handler, address: str = SOCKET) -> None:
+    def __init__(self, otherwise: logging.Handler) -> None:
         super().__init__()
         self._otherwise = otherwise
-        self._address = address
+        self._address = SOCKET
         self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_CLOEXEC)
         self._socket.setblocking(False)
 
