@@ -41,7 +41,7 @@ COMMON = (
     "eval.enabled=false",
     "checkpoint.every=0",
 )
-"""All seven timesteps that can be trained are (no window), so that the update is about as long as the rollout."""
+"""All seven timesteps that can be trained are (one window of them), so that the update is about as long as the rollout."""
 
 VARIANTS: Mapping[str, tuple[str, ...]] = {
     "naive": ("schedule.partition=naive", "training.timestep_width=1", "schedule.strategy=never"),
@@ -131,7 +131,7 @@ def pinned(cluster: Cluster) -> Iterator[Digend]:
 
 def run(driver: Digend, name: str, prompts: int, steps: int) -> Measured:
     wanted = (*COMMON, *VARIANTS[name], f"data.prompts_per_rollout={prompts}", f"training.global_steps={steps + 1}")
-    window = ("algorithm.options.window_size=0", "algorithm.options.window_range=[0,7]")
+    window = ("algorithm.options.window_size=7", "algorithm.options.window_range=[0,7]")
     job = driver.submit(JOB, overrides=[*wanted, *window, f"name=ablation-{prompts}"]).job
     view = driver.wait(job)
     if view.state != "completed":

@@ -1,4 +1,4 @@
-"""One dispatch pass: every free worker is offered work, in the order reward, generator, trainer (DESIGN section 5).
+"""One dispatch pass: every free worker is offered work, in the order reward, generator, trainer.
 
 Who is not given anything gets a cause for its idle time. Decides through `generation`, `strategies` and the queues.
 """

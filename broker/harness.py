@@ -2,7 +2,7 @@
 
 A product as much as a test bench: whoever wants to know what the core would do builds a `Simulation`. Owns virtual
 time, the order of what happens in it, and the journal (`batches`) that a fresh core must answer in the same way. No
-clock, no sleep, no socket, no chance: equal simulations give equal batches. DESIGN sections 3 and 5.
+clock, no sleep, no socket, no chance: equal simulations give equal batches (docs/scheduling.md).
 
 Invariant: at one instant everything that ends is told to the core in one batch; what the core's commands bring about at
 the same instant is told in a later one. Heartbeats precede the other events of a batch.

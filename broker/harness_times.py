@@ -1,4 +1,4 @@
-"""How long simulated tasks take: integer nanoseconds, exact and without chance (DESIGN section 5: g, h, t, s, c, y).
+"""How long simulated tasks take: integer nanoseconds, exact and without chance (docs/scheduling.md: g, h, t, s, c, y).
 
 Knows nothing of workers or queues: a task and the part of a micro-batch that it is go in, a duration comes out.
 """
@@ -45,7 +45,7 @@ class Times:
     g), `update` (t), `score` by the whole pool or by one reward process (s), `evaluate` one prompt by the whole pool.
 
     `commit` is the optimizer step with publishing (y), `switch` is c. A fragment takes its share of these, divided by
-    its worker's share of the pool's speed, rounded down to a nanosecond. What the model of DESIGN section 5 does not
+    its worker's share of the pool's speed, rounded down to a nanosecond. What the model of docs/scheduling.md does not
     know (prepare, encode, evaluate, checkpoint, reset, stage) takes no time unless it is given one.
     """
 

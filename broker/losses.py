@@ -1,4 +1,4 @@
-"""What is lost, and what that means for the job: workers, leases, blobs, versions. DESIGN section 6 is the table.
+"""What is lost, and what that means for the job: workers, leases, blobs, versions. docs/architecture.md has the table.
 
 Invariant: whatever happens here, a (job, incarnation, global step, micro-batch, sample) is trained on at most once.
 """

@@ -1,6 +1,6 @@
 """What a rollout and an evaluation consist of: drawn from the job's seed alone, so that a redo asks for the same.
 
-Owns the draws (prompts, SDE windows, seeds, S_i); knows nothing of workers. DESIGN section 4, paper section 3.2.1.
+Owns the draws (prompts, SDE windows, seeds, S_i); knows nothing of workers. Paper section 3.2.1.
 """
 
 from dataclasses import dataclass

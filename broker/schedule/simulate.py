@@ -2,7 +2,7 @@
 
 Owns the order of what happens at one instant: all that ends is applied first, a commit too, then reward servers,
 generator and trainer are given work, in this order. Asks a strategy as the live core does and never looks ahead itself.
-Invariant: integers only, so that two runs of the same setup agree to the tick. DESIGN: the model is docs/scheduling.md.
+Invariant: integers only, so that two runs of the same setup agree to the tick. The model: docs/scheduling.md.
 """
 
 from dataclasses import dataclass, field, replace

@@ -2,7 +2,7 @@
 
 Owns the transaction of a turn: events, commands, new jobs, records and stream positions stand or fall
 together. Must not know what events mean. Invariants: batches are in the order they were stepped; `now`
-never decreases; commands are released by the caller only after `commit` returned (DESIGN: group commit).
+never decreases; commands are released by the caller only after `commit` returned (group commit).
 """
 
 import sqlite3

@@ -1,7 +1,7 @@
 """What runs on the compute thread: swap the task's policy version in, run the task, say what the engine holds.
 
 Confined to the compute thread after construction; torch is imported there, by the engine. Knows nothing of sessions.
-Invariant: no sample is generated under a version other than the one its task names (DESIGN §4.5).
+Invariant: no sample is generated under a version other than the one its task names.
 """
 
 import traceback

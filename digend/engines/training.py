@@ -7,7 +7,7 @@ float32, and full fine-tuning in half precision accumulates in half precision (u
 Invariants: a micro-batch is in the gradient once or not at all: its passes run into a buffer of their own, which is
 added when the last one is done, so a lost blob, a value that is not finite or a cancelled lease leaves the gradient as
 it was, at the price of a second gradient's memory. A loss is summed over (sample, timestep) pairs and divided by z0,
-so the gradient does not depend on how pairs were dealt (DESIGN section 4, paper sections 3.2.1 and 3.2.2).
+so the gradient does not depend on how pairs were dealt (paper sections 3.2.1 and 3.2.2).
 """
 
 from collections.abc import Iterator, Sequence

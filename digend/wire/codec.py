@@ -36,9 +36,7 @@ def fits(data: bytes) -> bool:
     return len(data) <= MAX_MESSAGE_BYTES
 
 
-def decode(
-    data: bytes | memoryview, allowed: Collection[type], *, limit: int | None = MAX_MESSAGE_BYTES
-) -> Any:
+def decode(data: bytes | memoryview, allowed: Collection[type], *, limit: int | None = MAX_MESSAGE_BYTES) -> Any:
     """One of `allowed`, checked. Raises ProtocolError. `limit` in bytes; None only for bytes of our own."""
     if limit is not None and len(data) > limit:
         raise TooLarge(len(data), limit)

@@ -9,9 +9,7 @@ class WrongProtocol(ProtocolError):
     """The peer speaks another version; nothing but the version was looked at."""
 
     def __init__(self, theirs: int, ours: int) -> None:
-        super().__init__(
-            f"the peer speaks protocol {theirs}, this is protocol {ours}: install the same digend on both"
-        )
+        super().__init__(f"the peer speaks protocol {theirs}, this is protocol {ours}: install the same digend on both")
         self.theirs = theirs
         self.ours = ours
 

@@ -28,9 +28,7 @@ def field_table(cls: type) -> tuple[tuple[str, Convert | None], ...]:
     if not is_dataclass(cls):
         raise TypeError(f"{cls.__name__} cannot travel: it is no dataclass")
     hints = get_type_hints(cls)
-    return tuple(
-        (field.name, _converter(hints[field.name], f"{cls.__name__}.{field.name}")) for field in fields(cls)
-    )
+    return tuple((field.name, _converter(hints[field.name], f"{cls.__name__}.{field.name}")) for field in fields(cls))
 
 
 def _converter(hint: Any, where: str) -> Convert | None:
@@ -67,9 +65,7 @@ def _sequence(args: tuple[Any, ...], where: str) -> Convert | None:
     if len(items) == 1 or args[1] is Ellipsis:
         same = items[0]
         return lambda values: [same(value) for value in values] if same else values
-    return lambda values: [
-        value if item is None else item(value) for value, item in zip(values, items, strict=True)
-    ]
+    return lambda values: [value if item is None else item(value) for value, item in zip(values, items, strict=True)]
 
 
 def _mapping(args: tuple[Any, ...], where: str) -> Convert:

@@ -52,9 +52,7 @@ def _tightened(node: Any) -> Any:
         return type(node)(_tightened(item) for item in node)
     if not isinstance(node, dict):
         return node
-    tight = {
-        key: value if key in ("metadata", "default") else _tightened(value) for key, value in node.items()
-    }
+    tight = {key: value if key in ("metadata", "default") else _tightened(value) for key, value in node.items()}
     if tight.get("type") in ("int", "float", "str", "bool", "bytes"):
         tight["strict"] = True
     if tight.get("type") == "dataclass-args":

@@ -99,9 +99,7 @@ def manifest_of(tensors: Mapping[str, Array]) -> Manifest:
 
 def pack_manifest(manifest: Manifest) -> bytes:
     """Canonical bytes of a manifest: what travels, and what its digest covers."""
-    rows = [
-        [spec.name, spec.dtype, list(spec.shape), spec.num_bytes, spec.digest] for spec in manifest.tensors
-    ]
+    rows = [[spec.name, spec.dtype, list(spec.shape), spec.num_bytes, spec.digest] for spec in manifest.tensors]
     packed: bytes = msgpack.packb(rows)
     return packed
 

@@ -1,4 +1,4 @@
-"""Makespans of the core under virtual time against a second, independent reading of DESIGN section 5.
+"""Makespans of the core under virtual time against a second, independent reading of docs/scheduling.md.
 
 What the model does not know takes no time here: prepare, encode, stage. B starts at 2: of a single micro-batch the live
 trainer may take hold before the generator has its new weights, an instant later, which the model cannot say.
