@@ -4,7 +4,7 @@ Each micro-batch is a dict that says where it is; at each instant everything is 
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from fractions import Fraction
 
 Zero = Fraction(0)
@@ -71,11 +71,20 @@ class World:
 
     def run(self) -> "World":
         self.batches = [Batch(step) for step in range(self.case.steps) for _ in range(self.case.B)]
-        while len(self.commits) < self.case.steps:
+        return self.until(self.case.steps)
+
+    def until(self, commits: int) -> "World":
+        while len(self.commits) < commits:
             self.dispatch()
             self.now = min([b.until for b in self.batches if " by " in b.place] + self.commit_instants())
             self.complete()
         return self
+
+    def ahead(self, decide: Callable[["World"], str]) -> tuple[Fraction, int]:
+        """(commit of the open step, TAG in it) if from now on another strategy decides."""
+        batches = [replace(batch) for batch in self.batches]
+        world = replace(self, decide=decide, batches=batches, commits=self.commits.copy(), tagged=0, all_tagged=0)
+        return world.until(len(self.commits) + 1).commits[-1], world.all_tagged
 
     def commit_instants(self) -> list[Fraction]:
         return [] if self.commit_at is None else [self.commit_at]
@@ -176,7 +185,9 @@ def _script(answers: list[str]) -> Callable[[World], str]:
         try:
             return next(left)
         except StopIteration:
-            raise _Asked(("update" if world.ready() else "wait") + ("+tag" if world.claimable() else "")) from None
+            claimable = world.claimable()
+            fresh = "" if claimable is None else "+tag+fresh" if claimable.step == world.step else "+tag"
+            raise _Asked(("update" if world.ready() else "wait") + fresh) from None
 
     return decide
 
@@ -193,9 +204,44 @@ def brute(case: Case, eager: bool) -> tuple[Fraction, int]:
             options = str(asked).split("+")
             if eager and options[0] == "update":
                 options = options[:1]
-            stack += [[*answers, option] for option in options if case.h is not None or option != "tag"]
+            stack += [[*answers, option] for option in options if option == options[0] or (option == "tag" and case.h)]
             continue
         found = (world.commits[-1], world.all_tagged)
         best = found if best is None or found < best else best
     assert best is not None
     return best
+
+
+def planned(world: World) -> str:
+    fresh = len(world.at("pending", world.step))
+    if world.case.h is None or not fresh:
+        return at_the_tail(world)
+    ends = [world.ahead(static(num)) for num in range(fresh + 1)]
+    return "tag" if ends.index(min(ends)) else never(world)
+
+
+def bts(world: World) -> str:
+    if world.case.h is None or world.ready() or not world.at("pending", world.step):
+        return at_the_tail(world)
+    found: list[tuple[Fraction, int, str]] = []
+    stack = [["wait"], ["tag"]]
+    while stack:
+        answers = stack.pop()
+        try:
+            end, tags = world.ahead(_script(answers))
+        except _Asked as asked:
+            options = str(asked).split("+")
+            fresh = options[0] == "wait" and "fresh" in options
+            stack += [[*answers, option] for option in (options[0], "tag") if option != "tag" or fresh]
+            continue
+        found.append((end, tags, "tag" if answers[0] == "tag" else "a wait"))
+    return min(found)[2].removeprefix("a ")
+
+
+def at_the_tail(world: World) -> str:
+    """Nothing of the open step is pending: stale work is taken where its commit does not move."""
+    if world.ready() or world.case.h is None or world.claimable() is None:
+        return never(world)
+    one = iter(["tag"])
+    delayed, _ = world.ahead(lambda later: next(one, None) or never(later))
+    return "tag" if delayed <= world.ahead(never)[0] else "wait"

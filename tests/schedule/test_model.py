@@ -29,6 +29,26 @@ def test_commits_equal_the_reference(strategy: str, steps: int) -> None:
         assert commits(setup, strategy) == reference.World(case_of(setup), SIMPLE[strategy]).run().commits, setup
 
 
+@pytest.mark.parametrize("strategy", ["planned", "bts"])
+def test_searching_strategies_over_several_steps_equal_the_reference(strategy: str) -> None:
+    """With stale work in the predictions, mode and tasks carried over, ties and all."""
+    rng = Random(f"several {strategy}")
+    decide = {"planned": reference.planned, "bts": reference.bts}[strategy]
+    for _ in range(60):
+        setup = random_setup(rng, 6 if strategy == "planned" else 5, steps=3)
+        assert commits(setup, strategy) == reference.World(case_of(setup), decide).run().commits, setup
+
+
+@pytest.mark.matrix
+@pytest.mark.parametrize("strategy", ["planned", "bts"])
+def test_searching_strategies_equal_the_reference_on_many(strategy: str) -> None:
+    rng = Random(f"many {strategy}")
+    decide = {"planned": reference.planned, "bts": reference.bts}[strategy]
+    for _ in range(1500):
+        setup = random_setup(rng, 10 if strategy == "planned" else 6, steps=rng.randint(1, 4))
+        assert commits(setup, strategy) == reference.World(case_of(setup), decide).run().commits, setup
+
+
 @pytest.mark.matrix
 @pytest.mark.parametrize("strategy", SIMPLE)
 def test_commits_equal_the_reference_on_thousands(strategy: str) -> None:
