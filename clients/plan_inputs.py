@@ -125,19 +125,29 @@ def _by_width(update: float | None, sequential: float | None, width: int, sample
 
 def _pools(times: TimesConfig, shape: Shape, slots: Sequence[Slot]) -> list[Device]:
     num = shape.groups * shape.samples
-    names = {role: [slot.name for slot in slots if slot.role == role] or [role] for role in ("generator", "reward")}
-    trainers = [slot.name for slot in slots if slot.role == "trainer"] or ["trainer"]
-    generators, rewards = names["generator"], names["reward"] if shape.dedicated else []
-    pooled = None if shape.dedicated else _over(times.score, num / len(generators))
-    update = _by_width(times.update, times.update_sequential, shape.width, num)
+    generators, trainers, rewards = (_named(slots, role) for role in ("generator", "trainer", "reward"))
+    pooled = None if shape.dedicated else times.score
+    each = num / max(1, len(generators))
+    trainer = Device(
+        name=trainers[0] if trainers else "trainer",
+        role="trainer",
+        generate=_over(times.assist, num),
+        score=None if generators else _over(pooled, num),
+        update=_by_width(times.update, times.update_sequential, shape.width, num),
+    )
     return [
         *(
-            Device(name=name, role="generator", generate=_over(times.generate, num / len(generators)), score=pooled)
+            Device(name=name, role="generator", generate=_over(times.generate, each), score=_over(pooled, each))
             for name in generators
         ),
-        *(Device(name=name, role="trainer", generate=_over(times.assist, num), update=update) for name in trainers[:1]),
-        *(Device(name=name, role="reward", score=_over(times.score, num)) for name in rewards),
+        trainer,
+        *(Device(name=name, role="reward", score=_over(times.score, num)) for name in rewards if shape.dedicated),
     ]
+
+
+def _named(slots: Sequence[Slot], role: str) -> list[str]:
+    """One of each where no node file says who there is."""
+    return [slot.name for slot in slots if slot.role == role] if slots else [role]
 
 
 def _over(seconds: float | None, num: float) -> float | None:

@@ -206,7 +206,8 @@ def _advice(plan: Plan) -> Iterator[str]:
     num = plan.shape.micro_batches(chosen.groups)
     generators = ", ".join(device.name for device in chosen.placement.generators)
     only = " (the fastest split, but see below)" if plan.winner == "colocated" else ""
-    yield f"plan: {chosen.placement.trainer.name} trains; {generators} generate{only}"
+    verb = "generates" if len(chosen.placement.generators) == 1 else "generate"
+    yield f"plan: {chosen.placement.trainer.name} trains; {generators} {verb}{only}"
     yield (
         f"  schedule.micro_batch_groups = {chosen.groups}    {num} micro-batches of "
         f"{plural(chosen.groups * plan.shape.samples, 'sample')}; {share(plan.quantisation_loss)} lost to whole samples"

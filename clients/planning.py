@@ -61,7 +61,7 @@ def planned(request: Request) -> Told:
 def _missing(error: TimesMissing, logs: Sequence[RunLog]) -> Exception:
     if logs:
         return NotFound(f"{', '.join(log.path for log in logs)}: {error}; a run measures once it has trained")
-    return click.UsageError(f"{error}; a generator needs generate, a trainer update")
+    return click.UsageError(str(error))
 
 
 def _checks(logs: Sequence[RunLog]) -> Iterator[Check]:

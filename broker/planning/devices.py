@@ -44,7 +44,7 @@ def completed(devices: Sequence[Device]) -> tuple[Device, ...]:
     """
     compute = [device for device in devices if device.role in _COMPUTE]
     if not any(device.generate for device in compute):
-        raise TimesMissing("no time of generation is known")
+        raise TimesMissing("no time of generation is known: generate is of a generator, assist of the trainer")
     if not any(device.update for device in compute):
         raise TimesMissing("no time of an update is known")
     usual = mean(device.generate for device in compute if device.generate)

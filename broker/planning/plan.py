@@ -16,9 +16,8 @@ from broker.schedule.snapshot import Model
 
 WORTH = 0.01
 """A gain below this share is no reason to change a setting: measured times are not better than that."""
-WORTH_A_GUESS = 0.10
-"""The same where another device is to train, and how fast it would was not measured."""
 MOST_TRAINERS = 8
+ALONE = "colocated with TSP, one device"
 FEW_BUBBLES = 0.95
 """Share of the ideal below which a rollout has too few micro-batches."""
 MOST_MICRO_BATCHES = 1024
@@ -74,9 +73,10 @@ def plan(shape: Shape, measured: Measured, *, trainer: str | None = None) -> Pla
         )
         for each in _trainers(compute, trainer)
     ]
-    tried = sorted(_candidates(places, shape, widths_of(compute)), key=lambda each: each.seconds)
+    widths = widths_of(compute)
+    tried = sorted(_candidates(places, shape, widths), key=lambda each: each.seconds)
     chosen = _least_change(tried, shape)
-    rows = _rows(places[0] if chosen is None else chosen.placement, shape, chosen, widths_of(compute))
+    rows = _rows(places[0] if chosen is None else chosen.placement, shape, chosen, widths)
     model = None if chosen is None else model_of(chosen.placement, shape, chosen.groups, chosen.width)
     winner, verdict = _verdict(rows)
     return Plan(
@@ -90,15 +90,20 @@ def plan(shape: Shape, measured: Measured, *, trainer: str | None = None) -> Pla
         rows=tuple(rows),
         winner=winner,
         verdict=verdict,
-        warnings=tuple(_warnings(shape, chosen, model, rows)),
+        warnings=tuple(_warnings(shape, chosen, model, rows, widths)),
     )
 
 
 def _trainers(compute: Sequence[Device], named: str | None) -> list[Device]:
-    """The configured ones first, then the fastest: each is tried."""
+    """Those that were seen training (else the configured ones, else all): the fastest are tried.
+
+    An inferred time says nothing of who should train: in proportion to generation, all ways are as fast.
+    """
     if named is not None:
         return [device for device in compute if device.name == named]
-    by_speed = sorted(compute, key=lambda device: (device.role != "trainer", device.generates))
+    seen = [device for device in compute if "update" not in device.inferred]
+    able = seen or [device for device in compute if device.role == "trainer"] or compute
+    by_speed = sorted(able, key=lambda device: (device.role != "trainer", device.generates))
     return by_speed[:MOST_TRAINERS]
 
 
@@ -118,25 +123,21 @@ def _least_change(tried: Sequence[Candidate], shape: Shape) -> Candidate | None:
     if not tried:
         return None
     as_is = [each for each in tried if each.placement.trainer.role == "trainer"]
-    if as_is and as_is[0].seconds <= tried[0].seconds * (1 + _worth(tried[0])):
+    if as_is and as_is[0].seconds <= tried[0].seconds * (1 + WORTH):
         tried = as_is
     good = [each for each in tried if each.seconds <= tried[0].seconds * (1 + WORTH)]
     return min(good, key=lambda each: 2 * (each.groups != shape.groups) + (each.width != shape.width))
-
-
-def _worth(candidate: Candidate) -> float:
-    return WORTH_A_GUESS if "update" in candidate.placement.trainer.inferred else WORTH
 
 
 def _rows(placement: Placement, shape: Shape, chosen: Candidate | None, widths: Sequence[int]) -> list[Prediction]:
     narrow = widths[0]
     wide = min(widths, key=lambda width: placement.trainer.update[width]) if chosen is None else chosen.width
     rows = [] if chosen is None else ablation(placement, shape, chosen.groups, (narrow, wide))
-    alone = (placement.trainer,)
     rows.append(colocated("colocated", placement.devices, placement, shape, narrow))
     rows.append(colocated("colocated with TSP", placement.devices, placement, shape, wide))
     if len(placement.devices) > 1:
-        rows.append(colocated("colocated with TSP, trainer only", alone, placement, shape, wide))
+        alone = [colocated(ALONE, [device], placement, shape, wide) for device in placement.devices]
+        rows.append(min(alone, key=lambda row: row.seconds))
     return rows
 
 
@@ -147,53 +148,66 @@ def _strategy(rows: Sequence[Prediction]) -> str:
 
 def _verdict(rows: Sequence[Prediction]) -> tuple[str, str]:
     times = {row.schedule: row.seconds for row in rows}
-    together, alone = times["colocated with TSP"], times.get("colocated with TSP, trainer only")
+    together, alone = times["colocated with TSP"], times.get(ALONE)
     if "+TAG" not in times or alone is None:
         return "colocated", "Colocated: there is one device, which has to generate and to train in turn."
     separate = times["+TAG"]
     if alone <= separate:
         return (
             "colocated",
-            f"Colocated wins: the trainer alone takes {alone:.4g} s a global step, split over all devices it takes "
-            f"{separate:.4g} s. Set schedule.generators = [].",
+            f"Colocated wins: the fastest device alone takes {alone:.4g} s a global step, split over all it takes "
+            f"{separate:.4g} s. Let it be the trainer, and set schedule.generators = [].",
         )
     if together < separate:
         return (
             "colocated",
             f"Colocated wins if it scales: over all devices, and perfectly, it takes {together:.4g} s a global step, "
             f"split it takes {separate:.4g} s. Split is the faster one where colocated reaches less than "
-            f"{together / separate:.1%} of perfect scaling, and the fastest that runs here: a colocated job has one "
-            f"device, and takes {alone:.4g} s.",
+            f"{_percent(together / separate)} of perfect scaling, and the fastest that runs here: a colocated job "
+            f"has one device, and takes {alone:.4g} s.",
         )
     return (
         "split",
         f"Split wins: {separate:.4g} s a global step; colocated takes {together:.4g} s over all devices if it scales "
-        f"perfectly, {alone:.4g} s on the trainer alone.",
+        f"perfectly, {alone:.4g} s on the fastest device alone.",
     )
 
 
-def _warnings(shape: Shape, chosen: Candidate | None, model: Model | None, rows: Sequence[Prediction]) -> Iterator[str]:
+def _warnings(
+    shape: Shape, chosen: Candidate | None, model: Model | None, rows: Sequence[Prediction], widths: Sequence[int]
+) -> Iterator[str]:
+    if 1 not in widths:
+        yield (
+            "no time of an update without TSP is known (training.timestep_width = 1): naive, +GAP and colocated are "
+            "predicted with TSP."
+        )
     if chosen is None or model is None:
         return
     num = shape.micro_batches(chosen.groups)
     if (reached := _share(model, num)) < FEW_BUBBLES:
         enough = next((n for n in _doubled(num) if _share(model, n) >= FEW_BUBBLES), None)
-        text = f"{num} micro-batches a rollout are too few to hide bubbles: {reached:.1%} of the ideal is reached."
+        text = (
+            f"{num} micro-batches a rollout are too few to hide bubbles: {_percent(reached)} of the ideal is reached."
+        )
         if enough is not None:
-            text += f" {enough} would reach {_share(model, enough):.1%} (data.prompts_per_rollout"
+            text += f" {enough} would reach {_percent(_share(model, enough))} (data.prompts_per_rollout"
             text += f" = {enough * chosen.groups})."
         stale = [row for row in rows if row.schedule.startswith("+TCSS")]
         on_policy = next(row.seconds for row in rows if row.schedule == "+TAG")
         if stale and stale[0].seconds < on_policy * (1 - WORTH):
             share = stale[0].schedule.removeprefix("+TCSS ")
-            text += f" schedule.staleness = {share} would take {stale[0].seconds / on_policy:.1%} of the time."
+            text += f" schedule.staleness = {share} would take {_percent(stale[0].seconds / on_policy)} of the time."
         yield text
     loss = loss_of(chosen.placement, shape, chosen.groups)
     if loss > 0.1:
         yield (
-            f"{loss:.1%} of generation is lost because samples are whole: {chosen.groups * shape.samples} samples on "
-            f"{len(chosen.placement.generators)} generators. A multiple that fits their speeds would lose less."
+            f"{_percent(loss)} of generation is lost because samples are whole: {chosen.groups * shape.samples} "
+            f"samples on {len(chosen.placement.generators)} generators. Another number would fit their speeds better."
         )
+
+
+def _percent(value: float) -> str:
+    return f"{100 * value:.1f} %"
 
 
 def _share(model: Model, micro_batches: int) -> float:

@@ -41,6 +41,8 @@ class Prediction:
 def quickest(model: Model, micro_batches: int) -> tuple[float, int]:
     """(seconds of a global step with the best number of TAG, that number): the optimum, from one search."""
     run = Run.of(Setup(model=model, micro_batches=micro_batches))
+    if model.times.assist is None:
+        return model.times.seconds(run.to_end(Never())), 0
     view = run.question()
     if view is None or view.model is None or view.snapshot is None:
         raise AssertionError("the trainer is asked before a global step ends")
@@ -76,20 +78,24 @@ def _simulated(name: str, setup: Setup, strategy: Strategy, updates: int) -> Pre
         schedule=name,
         seconds=times.seconds(end - begin) / steps / updates,
         ideal=float(ideal(setup.model, setup.micro_batches) * times.unit) / updates,
-        assisted=run.total_assisted / setup.steps / updates,
+        assisted=sum(begin <= span.start < end for span in timeline.spans if span.label == "assist") / steps / updates,
         bubbles=bubbles,
     )
 
 
 def colocated(name: str, devices: Sequence[Device], placement: Placement, shape: Shape, width: int) -> Prediction:
-    """Every device generates, then scores, then trains the same number of samples: as slow as the slowest in each."""
+    """Every device generates, scores and trains the same number of samples: as slow as the slowest in each.
+
+    Reward processes, where scoring is dedicated, work beside generation.
+    """
     num = ceil(shape.num_samples / len(devices))
-    scoring = num * max(device.score or 0.0 for device in devices)
-    if shape.dedicated and placement.rewards:
-        servers = placement.rewards
-        scoring = shape.num_samples * max(server.score or 0.0 for server in servers) / len(servers)
-    phases = num * max(device.generates for device in devices) + num * max(device.update[width] for device in devices)
-    return Prediction(schedule=name, seconds=(phases + scoring) / shape.updates + placement.commit)
+    making = num * max(device.generates for device in devices)
+    if shape.dedicated and (servers := placement.rewards):
+        making = max(making, shape.num_samples * max(server.score or 0.0 for server in servers) / len(servers))
+    else:
+        making += num * max(device.score or 0.0 for device in devices)
+    training = num * max(device.update[width] for device in devices)
+    return Prediction(schedule=name, seconds=(making + training) / shape.updates + placement.commit)
 
 
 def ablation(placement: Placement, shape: Shape, groups: int, widths: tuple[int, int]) -> list[Prediction]:
