@@ -12,7 +12,7 @@ from contextlib import suppress
 from digend.net.addresses import BadAddress, nearest
 from digend.net.blob_limits import CHUNK_BYTES, MAX_MANIFEST_BYTES, MAX_PULL_BYTES, BlobCorrupt, BlobLost
 from digend.net.owner_link import OwnerLink, Sink
-from digend.wire.messages import Manifest, TensorSpec
+from digend.wire.pulls import Manifest, TensorSpec
 from digend.wire.refs import BlobRef
 from digend.wire.tensors import Array, BadTensor, digest_bytes, unpack_manifest
 

@@ -27,7 +27,7 @@ from digend.net.server import bound
 from digend.net.sockets import prepare_router
 from digend.wire.codec import decode, encode
 from digend.wire.errors import Malformed, ProtocolError
-from digend.wire.messages import Pull, Pulled, PullRefused
+from digend.wire.pulls import Pull, Pulled, PullRefused
 from digend.wire.refs import BlobRef
 from digend.wire.tensors import Array, digest_bytes, manifest_of, pack_manifest
 from digend.wire.verbs import TO_OWNER

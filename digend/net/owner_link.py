@@ -21,7 +21,7 @@ from digend.net.credits import Credits
 from digend.net.sockets import prepare_dealer
 from digend.wire.codec import decode, encode
 from digend.wire.errors import ProtocolError
-from digend.wire.messages import Pull, Pulled, PullRefused
+from digend.wire.pulls import Pull, Pulled, PullRefused
 from digend.wire.verbs import FROM_OWNER
 
 Sink = Callable[[memoryview], None]

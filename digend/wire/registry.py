@@ -1,7 +1,7 @@
 """Which dataclasses may travel, by name, and the check of each one's fields.
 
-Starts with all of `digend.wire.messages`. The driver adds the core's events and commands, to journal them
-with the same codec. A check is made the first time a type is decoded: the schema of pydantic with two
+Starts with all of `digend.wire.messages` and `digend.wire.pulls`. The driver adds the core's events and commands, to
+journal them with the same codec. A check is made the first time a type is decoded: the schema of pydantic with two
 changes, scalars are never coerced (no 5 from "5") and unknown fields are errors.
 """
 
@@ -13,7 +13,7 @@ from typing import Any
 from pydantic import TypeAdapter
 from pydantic_core import SchemaValidator
 
-from digend.wire import messages
+from digend.wire import messages, pulls
 
 _types: dict[str, type] = {}
 
@@ -61,3 +61,4 @@ def _tightened(node: Any) -> Any:
 
 
 register(messages)
+register(pulls)

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgpack
 
-from digend.wire.messages import Manifest, TensorSpec
+from digend.wire.pulls import Manifest, TensorSpec
 
 if TYPE_CHECKING:
     import numpy as np

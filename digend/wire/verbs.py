@@ -1,6 +1,7 @@
 """Who may send what. A socket decodes only the messages that its peers may send (docs/protocol.md)."""
 
 from digend.wire import messages as m
+from digend.wire import pulls
 
 FROM_WORKER: frozenset[type] = frozenset(
     {
@@ -60,5 +61,5 @@ TO_CLIENT: frozenset[type] = frozenset(
     }
 )
 TO_DRIVER = FROM_WORKER | FROM_CLIENT
-TO_OWNER: frozenset[type] = frozenset({m.Pull})
-FROM_OWNER: frozenset[type] = frozenset({m.Pulled, m.PullRefused})
+TO_OWNER: frozenset[type] = frozenset({pulls.Pull})
+FROM_OWNER: frozenset[type] = frozenset({pulls.Pulled, pulls.PullRefused})

@@ -22,7 +22,7 @@ from digend.net.blob_limits import CHUNK_BYTES, MAX_CHUNK_BYTES
 from digend.net.blobs import BlobClient, BlobCorrupt, BlobLost, BlobServer
 from digend.net.claims import AddressInUse
 from digend.wire.codec import decode, encode
-from digend.wire.messages import Pull, PullRefused
+from digend.wire.pulls import Pull, PullRefused
 from digend.wire.refs import BlobRef
 from digend.wire.tensors import Array, from_numpy, to_numpy
 from digend.wire.verbs import FROM_OWNER

@@ -11,7 +11,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from broker import commands, events
-from digend.wire import messages, verbs
+from digend.wire import messages, pulls, verbs
 from digend.wire.codec import MAX_ITEMS, decode, encode
 from digend.wire.errors import Malformed, NotAllowed, ProtocolError, TooLarge, WrongProtocol
 from digend.wire.messages import MAX_MESSAGE_BYTES, PROTOCOL, Heartbeat, Records, Stage, TaskDone, Upload, Welcome
@@ -95,7 +95,12 @@ def _sorted(value: Any) -> Any:
 
 def test_all_of_messages_is_registered_and_has_one_direction() -> None:
     parts = {"Versions", "HeldLease", "PreparedJob", "TensorSpec", "Manifest"}
-    here = {name for name, cls in vars(messages).items() if is_dataclass(cls) and cls.__module__ == messages.__name__}
+    here = {
+        name
+        for module in (messages, pulls)
+        for name, cls in vars(module).items()
+        if is_dataclass(cls) and cls.__module__ == module.__name__
+    }
     assert here <= registered().keys()
     assert here == parts | {cls.__name__ for cls in MESSAGES}
     assert not verbs.FROM_WORKER & verbs.FROM_CLIENT

@@ -6,11 +6,14 @@ from pathlib import Path
 import pytest
 
 from digend.net import addresses, blob_limits, server, sockets
-from digend.wire import codec, messages, tensors
+from digend.wire import codec, messages, pulls, tensors
 
 PAGE = (Path(__file__).parents[2] / "docs/protocol.md").read_text(encoding="utf-8")
 TYPES = sorted(
-    name for name, cls in vars(messages).items() if is_dataclass(cls) and cls.__module__ == messages.__name__
+    name
+    for module in (messages, pulls)
+    for name, cls in vars(module).items()
+    if is_dataclass(cls) and cls.__module__ == module.__name__
 )
 
 

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
-from digend.wire.messages import Manifest
+from digend.wire.pulls import Manifest
 from digend.wire.tensors import (
     DTYPES,
     Array,
