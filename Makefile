@@ -5,7 +5,7 @@ QUIET := OMP_NUM_THREADS=1 HF_HUB_OFFLINE=1 TOKENIZERS_PARALLELISM=false
 PYTEST := $(QUIET) $(BIN)/python -m pytest -q
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test lint format types imports unit e2e matrix assets docs bench clean
+.PHONY: help setup demo test lint format types imports unit e2e lab matrix assets docs bench clean
 
 help:     ## list these commands
 	@sed -n 's/^\([a-z0-9]*\): *\(setup\)\{0,1\} *## /  \1\t/p' $(MAKEFILE_LIST) | expand -t 12
@@ -34,10 +34,13 @@ imports: setup ## which package may import which
 	$(BIN)/lint-imports
 
 unit: setup ## tests without clusters of real processes
-	$(PYTEST) --ignore=tests/e2e --ignore=tests/faults
+	$(PYTEST) --ignore=tests/e2e --ignore=tests/faults --ignore=tests/lab
 
 e2e: setup ## tests on a cluster of real processes
 	$(PYTEST) tests/e2e tests/faults
+
+lab: setup ## tests on machines with a real systemd (needs root)
+	DIGEND_LAB=required $(PYTEST) tests/lab
 
 matrix: setup ## whole matrices, too long for every day
 	$(PYTEST) -m matrix

@@ -55,9 +55,18 @@ class Digend:
         self._client.close()
 
     def require_socket(self) -> None:
-        """Raises DriverUnreachable at once where no driver ever served the ipc address."""
+        """Raises DriverUnreachable at once where no driver ever served the ipc address, or this user may not ask it."""
         path = socket_path(self.address)
-        if path is not None and not path.exists():
+        if path is None:
+            return
+        try:
+            found = path.exists()
+            allowed = os.access(path, os.W_OK) or not found
+        except PermissionError:
+            allowed = False
+        if not allowed:
+            raise DriverUnreachable(f"no driver for you at {self.address}: permission denied; join the driver's group")
+        if not found:
             raise DriverUnreachable(f"no driver at {self.address}: there is no such socket")
 
     def version(self) -> VersionView:

@@ -25,8 +25,9 @@ class Built:
 @pytest.fixture(scope="session")
 def built(tmp_path_factory: pytest.TempPathFactory) -> Built:
     source = tmp_path_factory.mktemp("source")
-    for name in (*PACKAGES, "tests/packaging", "scripts"):
-        shutil.copytree(ROOT / name, source / name, ignore=shutil.ignore_patterns("__pycache__", "*.egg-info"))
+    ignored = shutil.ignore_patterns("__pycache__", "*.egg-info")
+    for name in (*PACKAGES, "systemd", "tests/packaging", "scripts"):
+        shutil.copytree(ROOT / name, source / name, ignore=ignored, symlinks=True)
     for name in BESIDE:
         shutil.copy(ROOT / name, source / name)
     dist = source / "dist"

@@ -14,7 +14,7 @@ import pytest
 
 from digend import __version__
 from digend.plugins import OWN
-from tests.packaging.conftest import PACKAGES, Built
+from tests.packaging.conftest import PACKAGES, ROOT, Built
 
 DIST_INFO = f"digend-{__version__}.dist-info"
 
@@ -42,7 +42,9 @@ def entry_points(wheel: Path) -> dict[str, dict[str, str]]:
 
 
 def files_of_packages(source: Path) -> set[str]:
-    found = (path for package in PACKAGES for path in (source / package).rglob("*") if path.is_file())
+    """With those behind daemons/systemd, a link to the folder at the top."""
+    walks = (os.walk(source / package, followlinks=True) for package in PACKAGES)
+    found = (Path(folder, name) for walk in walks for folder, _, names in walk for name in names)
     return {str(path.relative_to(source)) for path in found}
 
 
@@ -113,3 +115,11 @@ def test_the_installed_packages_are_those_of_the_wheel(installed: Path, package:
 def test_the_installed_programs_run(installed: Path) -> None:
     assert "submit" in run_installed(installed, "bin/digenctl", "--help")
     assert f"digend {__version__}" in run_installed(installed, "bin/digend", "version")
+
+
+def test_the_installed_program_writes_its_units(installed: Path, tmp_path: Path) -> None:
+    program = "/opt/digend/bin/digend"
+    run_installed(installed, "bin/digend", "install-units", "--prefix", str(tmp_path), "--digend", program)
+    units = {path.name for path in (tmp_path / "lib" / "systemd" / "system").iterdir()}
+    assert units == {path.name for path in (ROOT / "systemd").glob("*.service")}
+    assert os.access(tmp_path / "lib" / "systemd" / "system-generators" / "digend-instances", os.X_OK)

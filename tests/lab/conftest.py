@@ -1,0 +1,65 @@
+"""One machine for all of tests/lab, or a skip that says what is missing.
+
+DIGEND_LAB=required makes a failure of the skip. Where it can (root on Debian or a child of it), systemd-nspawn is
+installed.
+"""
+
+import os
+import shutil
+import subprocess
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.lab.host import Host, booted, interpreter
+
+NEEDED = {"systemd-nspawn": "systemd-container", "systemctl": "systemd", "ip": "iproute2"}
+"""Program, and the package of Debian that it is in."""
+
+
+def why_not() -> str:
+    """Why no machine can be booted here; empty where one can."""
+    if os.geteuid() != 0:
+        return "this needs root"
+    if not Path("/sys/fs/cgroup").is_dir() or "cgroup2" not in Path("/proc/mounts").read_text():
+        return "there is no cgroup2 here"
+    missing = {package for program, package in NEEDED.items() if shutil.which(program) is None}
+    if missing and not installed(sorted(missing)):
+        return f"these packages are missing: {', '.join(sorted(missing))}"
+    try:
+        interpreter()
+    except LookupError as error:
+        return str(error)
+    return ""
+
+
+def installed(packages: list[str]) -> bool:
+    """Whether apt-get could install them."""
+    if shutil.which("apt-get") is None:
+        return False
+    print(f"\ntests/lab: installing {' '.join(packages)}")
+    quiet = {**os.environ, "DEBIAN_FRONTEND": "noninteractive"}
+    for command in (["update", "-qq"], ["install", "-qq", "-y", "--no-install-recommends", *packages]):
+        if subprocess.run(["apt-get", *command], env=quiet, capture_output=True, check=False).returncode:
+            return False
+    return True
+
+
+@pytest.fixture(scope="session")
+def lab() -> None:
+    """Machines can be booted."""
+    if reason := why_not():
+        if os.environ.get("DIGEND_LAB") == "required":
+            pytest.fail(f"the lab cannot run here: {reason}")
+        pytest.skip(f"SKIPPED, NOTHING OF SYSTEMD IS TESTED HERE: {reason}")
+
+
+@pytest.fixture(scope="session")
+def host(lab: None) -> Iterator[Host]:
+    """A machine whose boot started the driver and the recorder. A test leaves both running."""
+    folder = Path(tempfile.mkdtemp(prefix="digend-lab-"))
+    with booted(folder / "box", driver={}, recorder=True) as host:
+        yield host
+    folder.rmdir()
