@@ -96,8 +96,10 @@ def is_told(run_folder: Path, num_records: int) -> bool:
 
 def describe(detail: dict[str, Any], run_folder: Path) -> None:
     """What changed and where to look."""
+    from digend.telemetry.figures import in_order
+
     before, after = (evaluation(detail, label) for label in ("before", "after"))
-    for name in [name for name in before if name in after]:
+    for name in [name for name in in_order(before) if name in after]:
         say(f"{name:<32} {before[name]:.3f} -> {after[name]:.3f}")
     for title, path in (
         ("pictures", run_folder / "samples" / "before-after.png"),

@@ -127,7 +127,7 @@ def number(value: float) -> str:
 
 def fixed(value: float) -> str:
     """Three decimals where that is enough, so that figures beside each other align."""
-    return f"{value:.3f}" if 0.01 <= abs(value) < 10 else number(value)
+    return f"{value:.3f}".replace("-", "−") if 0.01 <= abs(value) < 10 else number(value)
 
 
 @dataclass(frozen=True, slots=True)

@@ -95,20 +95,18 @@ def render(folder: Path, story: Story) -> str:
 
 
 def outcome_charts(story: Story) -> list[Chart]:
-    """Reward by global step, then every evaluated figure."""
+    """Reward by global step, then every evaluated figure that is not the reward once more."""
     curves = story.curves
     means = curves.step_series("reward/mean")
     spread = dict(curves.step_series("reward/std"))
     band = [(at, mean - spread[at], mean + spread[at]) for at, mean in means if at in spread]
     reward = chart("Training reward", [Line(name="mean", points=means)], note="mean, band ± 1 std", band=band)
     names = dict.fromkeys(name for values in curves.evaluations.values() for name in values if name.startswith("eval/"))
+    series = {name.removeprefix("eval/"): curves.evaluation_series(name) for name in names}
     evaluated = [
-        chart(
-            name.removeprefix("eval/"),
-            [Line(name=name.removeprefix("eval/"), points=curves.evaluation_series(name), style="second")],
-            note="evaluation",
-        )
-        for name in names
+        chart(name, [Line(name=name, points=points, style="second")], note="evaluation")
+        for name, points in series.items()
+        if name == "reward" or points != series.get("reward")
     ]
     return [one for one in (reward, *evaluated) if one is not None]
 

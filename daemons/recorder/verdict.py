@@ -13,6 +13,7 @@ from daemons.recorder.charts import fixed, number
 from daemons.recorder.lanes import duration
 from daemons.recorder.sheetmap import mean
 from daemons.recorder.story import Story
+from digend.telemetry.figures import in_order
 from digend.wire.records import EvaluationRecord
 from digend.wire.views import EvaluationView, JobDetail
 
@@ -64,22 +65,27 @@ class PromptChange:
 
 
 def changes(detail: JobDetail) -> list[Change]:
-    """Every metric that the first and the newest evaluation both have, in the record's order."""
+    """Every metric that the first and the newest evaluation both have, the reward first. One that is the reward under
+    another name (a job's only reward) is left out."""
     first = next((view for view in detail.evaluations if view.label == "before"), None)
     if first is None or len(detail.evaluations) < 2:
         return []
-    newest = _newest(detail.evaluations)
-    return [
-        Change(name=name, before=value, after=newest.metrics[name])
-        for name, value in first.metrics.items()
-        if name in newest.metrics and math.isfinite(value) and math.isfinite(newest.metrics[name])
-    ]
+    old, new = first.metrics, _newest(detail.evaluations).metrics
+    both = [name for name in in_order(old) if name in new and math.isfinite(old[name]) and math.isfinite(new[name])]
+    found = [Change(name=name, before=old[name], after=new[name]) for name in both]
+    return [change for change in found if change.name == "reward" or not _is_reward(change, found[0])]
+
+
+def _is_reward(change: Change, first: Change) -> bool:
+    return first.name == "reward" and (change.before, change.after) == (first.before, first.after)
 
 
 def result(detail: JobDetail) -> str:
     """One sentence."""
     job = detail.job
-    shown = ", ".join(f"{c.name} {arrow(c.before, c.after)}" for c in changes(detail)[:5])
+    # A part of a scorer's opinion is named SCORER.PART; the cards below the headline have it.
+    whole = [change for change in changes(detail) if "." not in change.name]
+    shown = ", ".join(f"{c.name} {arrow(c.before, c.after)}" for c in whole[:4])
     work = f"{job.global_step} global steps in {duration(detail.seconds)}"
     if job.state == "completed":
         return f"{_capital(shown)}, {work}." if shown else f"Completed {work}; nothing was evaluated twice."

@@ -8,7 +8,14 @@ derived from a job's records can be made again and comes out the same.
 `eval/...` means of one evaluation, `time/..._s` seconds.
 """
 
+from collections.abc import Iterable
+
 from digend.wire.records import EvaluationRecord, RecordBody, StepRecord
+
+
+def in_order(metrics: Iterable[str]) -> list[str]:
+    """Names of an evaluation's metrics as a person reads them: what was trained for first, diversity last."""
+    return sorted(metrics, key=lambda name: (name != "reward", name == "diversity", name))
 
 
 def figures(body: RecordBody) -> dict[str, float]:
@@ -49,5 +56,5 @@ def _step_figures(step: StepRecord) -> dict[str, float]:
 
 
 def _evaluation_figures(evaluation: EvaluationRecord) -> dict[str, float]:
-    metrics = {f"eval/{name}": value for name, value in sorted(evaluation.metrics.items())}
+    metrics = {f"eval/{name}": evaluation.metrics[name] for name in in_order(evaluation.metrics)}
     return {**metrics, "samples/evaluated": evaluation.num_samples, "time/evaluation_s": evaluation.seconds}

@@ -4,6 +4,7 @@ import pytest
 
 from clients.jobs import AmbiguousId, NotFound, job_id, name_of
 from clients.output import plain, text_table
+from clients.story import metrics
 from clients.words import age, number, plural, share
 from tests.clients.fake_driver import job_view
 
@@ -30,6 +31,11 @@ def test_figures() -> None:
     assert (number(None), number(float("nan")), number(0.71234)) == ("-", "-", "0.712")
     assert (share(0.125), share(None)) == ("12.5 %", "-")
     assert (plural(1, "job"), plural(2, "job")) == ("1 job", "2 jobs")
+
+
+def test_the_reward_is_read_first_and_diversity_last() -> None:
+    assert metrics({"a": 1, "diversity": 2, "reward": 3, "z": 4}) == "reward 3.000, a 1.000, z 4.000, diversity 2.000"
+    assert metrics({}) == "no metrics"
 
 
 def test_the_newest_job_is_meant_where_none_is_named() -> None:

@@ -61,7 +61,7 @@ def test_numbers(value: float, text: str) -> None:
 
 
 def test_figures_side_by_side_have_three_decimals() -> None:
-    assert [fixed(value) for value in (0.8, 0.55, 12.5, 0.0, 1e-5)] == ["0.800", "0.550", "12.5", "0", "1e-5"]
+    assert [fixed(value) for value in (0.8, -0.55, 12.5, 0.0, 1e-5)] == ["0.800", "−0.550", "12.5", "0", "1e-5"]
 
 
 @pytest.mark.parametrize(

@@ -7,8 +7,9 @@ from pathlib import Path
 import pytest
 
 from daemons.recorder.archive import Archive
-from daemons.recorder.report import main, render
+from daemons.recorder.report import main, outcome_charts, render
 from daemons.recorder.story import Story, read_config
+from daemons.recorder.verdict import changes, result
 from digend.wire.records import EvaluationRecord, IdleRecord, JobState, Notice, Record, StepRecord
 from tests.recorder.plausible import JOB_TOML, START, PictureBook, plausible_run
 
@@ -75,7 +76,7 @@ def test_the_page_stands_alone(folder: Path) -> None:
 
 def test_the_result_is_on_top_and_what_fell_is_named(folder: Path) -> None:
     text = " ".join(parsed((folder / "report.html").read_text()).text.split())
-    assert "Accuracy 0.736 → 0.866, independent 0.737 → 0.872, diversity 0.312 → 0.262" in text
+    assert "Reward 0.550 → 0.800, accuracy 0.736 → 0.866, independent 0.737 → 0.872, diversity 0.312 → 0.262" in text
     assert "22 global steps in 2 min" in text
     assert "diversity fell from 0.312 to 0.262, −0.050 (−16 %)" in text
     assert "3 of 16 prompts have a lower mean reward than before" in text
@@ -173,3 +174,28 @@ def test_the_command_makes_the_same_page_again(folder: Path, capsys: pytest.Capt
     assert main([]) == 2
     assert main([str(folder / "samples")]) == 5
     assert "no run folder" in capsys.readouterr().err
+
+
+def test_a_reward_that_is_the_only_one_is_told_once_and_its_parts_are_not_in_the_headline() -> None:
+    values = {"mine": 0.4, "mine.part": 0.1, "reward": 0.4, "other": 0.2}
+    after = {"mine": 0.5, "mine.part": 0.3, "reward": 0.5, "other": 0.4}
+    detail = told([evaluation(0, "before", values, 0), evaluation(1, "after", after, 4)]).detail()
+    assert [change.name for change in changes(detail)] == ["reward", "mine.part", "other"]
+    assert "reward 0.400" in result(detail)
+    assert "mine" not in result(detail)
+    story = told([evaluation(0, "before", values, 0), evaluation(1, "after", after, 4)])
+    assert [chart.title for chart in outcome_charts(story)] == ["reward", "mine.part", "other"]
+
+
+def evaluation(seq: int, label: str, metrics: dict[str, float], global_step: int) -> Record:
+    body = EvaluationRecord(
+        global_step=global_step,
+        version=global_step,
+        incarnation=0,
+        label=label,
+        metrics=metrics,
+        num_samples=4,
+        seconds=1.0,
+        groups=(),
+    )
+    return Record(job="shapes-1", seq=seq, at_ns=START + seq, body=body)
