@@ -17,7 +17,20 @@ class Bound:
     the one that begins, or goes on, at this bubble `first_run`. Each run after the first costs two switches.
     """
 
-    __slots__ = ("assist", "first_run", "flight", "into", "last", "least", "run", "soon", "switch", "times", "unless")
+    __slots__ = (
+        "assist",
+        "first_run",
+        "flight",
+        "into",
+        "last",
+        "run",
+        "scorers",
+        "scoring",
+        "soon",
+        "switch",
+        "times",
+        "unless",
+    )
 
     def __init__(self, supply: Supply, now: int, generating: bool, times: Times) -> None:
         self.times, self.assist, self.switch = times, assist_of(times), times.switch
@@ -30,7 +43,8 @@ class Bound:
         _, *one = supply.least(now)
         supply.pending = keep
         self.last = (none[0], one[0] - none[0])
-        self.least = (none[1], one[1] - none[1])
+        self.scoring = (none[1], one[1] - none[1])
+        self.scorers = supply.scorers
         self.unless = min(self.soon, self.into + self.assist + times.score)
         if supply.one_a_run:
             self.run = self.first_run = 1
@@ -45,7 +59,7 @@ class Bound:
         update, generate = self.times.update, self.times.generate
         updates = (self.flight + pending) * update
         last = self.last[0] + pending * self.last[1] + update
-        floor = self.least[0] + pending * self.least[1] + update
+        floor = -(-(self.scoring[0] + pending * self.scoring[1]) // self.scorers) + update
         back = self.switch - self.into
         least, tags = max(last, floor, self.soon + updates + back), 0
         floor = max(floor, self.unless + updates + self.switch)

@@ -49,5 +49,5 @@ def settled(view: TrainerView, model: Model, snapshot: Snapshot) -> Choice:
     """With nothing left to claim in this global step: update, and generate for the next one only where that is free."""
     if view.ready:
         return Choice(answer=Answer.UPDATE)
-    free = view.stale and snapshot.stale > 0 and stale_is_free(model, snapshot)
+    free = view.pending > 0 and view.stale and snapshot.stale > 0 and stale_is_free(model, snapshot)
     return Choice(answer=Answer.TAG if free else Answer.WAIT)

@@ -15,6 +15,7 @@ class Colocated:
     """`end`: when the generator's task, of kind `task`, is done."""
 
     __slots__ = ("end", "generate", "later", "pending", "queued", "ready", "score", "stale", "task")
+    scorers = 1
     one_a_run = False
 
     def __init__(self, model: Model, snapshot: Snapshot) -> None:
@@ -116,7 +117,7 @@ class Colocated:
         scoring = self.task == _SCORES
         work = self.pending * self.generate + (self.pending + self.queued + (not scoring)) * self.score
         soon = left if scoring else left + self.score
-        return soon, left + work, soon
+        return soon, left + work, 0
 
     def gap(self) -> int:
         return self.generate + self.score

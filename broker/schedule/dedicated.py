@@ -23,13 +23,13 @@ class Dedicated:
         "queued",
         "ready",
         "score",
-        "servers",
+        "scorers",
         "stale",
     )
     one_a_run = False
 
     def __init__(self, model: Model, snapshot: Snapshot) -> None:
-        self.generate, self.score, self.servers = model.times.generate, model.times.score, model.servers
+        self.generate, self.score, self.scorers = model.times.generate, model.times.score, model.servers
         self.pending, self.ready, self.stale = snapshot.pending, snapshot.ready, snapshot.stale
         self.queued, self.later = snapshot.queued, snapshot.later
         running = snapshot.generator
@@ -39,7 +39,7 @@ class Dedicated:
 
     def copy(self) -> Self:
         other = object.__new__(type(self))
-        other.generate, other.score, other.servers = self.generate, self.score, self.servers
+        other.generate, other.score, other.scorers = self.generate, self.score, self.scorers
         other.pending, other.ready, other.stale = self.pending, self.ready, self.stale
         other.queued, other.later, other.end = self.queued, self.later, self.end
         other.generates_later, other.busy = self.generates_later, self.busy.copy()
@@ -75,7 +75,7 @@ class Dedicated:
                 self.queued += 1
 
     def _dispatch(self, now: int) -> None:
-        while len(self.busy) < self.servers and (self.queued or self.later):
+        while len(self.busy) < self.scorers and (self.queued or self.later):
             own = self.queued > 0
             if own:
                 self.queued -= 1
@@ -130,7 +130,7 @@ class Dedicated:
         Chains of one server: from its being free, or from the arrival of one of its items on. What they force is linear
         in the first and the last item, so that only the ends count.
         """
-        score, num, waiting = self.score, self.servers, self.queued
+        score, num, waiting = self.score, self.scorers, self.queued
         free = [now] * (num - len(self.busy)) + [end for end, _ in self.busy]
         start = self.end - waiting * self.generate
         latest = earliest = 0
@@ -155,7 +155,7 @@ class Dedicated:
         left = self.end - now
         soon = self.busy[0][0] - now if self.busy else left + self.score
         work = sum(end - now for end, _ in self.busy) + (self.queued + self.pending + 1) * self.score
-        return soon, left + self.pending * self.generate + self.score, max(soon, -(-work // self.servers))
+        return soon, left + self.pending * self.generate + self.score, work
 
     def gap(self) -> int:
         return max(self.generate, self.score)

@@ -10,6 +10,7 @@ class Direct:
     """`end`: when the generator's micro-batch of this global step is done; -1: it has none."""
 
     __slots__ = ("end", "generate", "pending", "ready", "stale")
+    scorers = 1
     one_a_run = True
 
     def __init__(self, model: Model, snapshot: Snapshot) -> None:
@@ -17,6 +18,10 @@ class Direct:
         self.generate = model.times.generate
         self.pending, self.ready, self.stale = snapshot.pending, snapshot.ready, snapshot.stale
         self.end = running.left if running is not None and not running.later else -1
+        if self.end < 0 and self.pending:
+            # After a loss: the generator takes what is pending when it is done with the next global step's.
+            self.pending -= 1
+            self.end = (running.left if running is not None else 0) + self.generate
 
     def copy(self) -> Self:
         other = object.__new__(type(self))
@@ -59,7 +64,7 @@ class Direct:
 
     def least(self, now: int) -> tuple[int, int, int]:
         left = self.end - now
-        return left, left + self.pending * self.generate, left
+        return left, left + self.pending * self.generate, 0
 
     def gap(self) -> int:
         return self.generate

@@ -19,6 +19,7 @@ class Supply(Protocol):
     pending: int
     ready: int
     stale: int
+    scorers: int
     one_a_run: bool
     """A TAG result is in UQ at once, so that an update follows every TAG of a strategy that updates when it can."""
 
@@ -48,8 +49,9 @@ class Supply(Protocol):
         ...
 
     def least(self, now: int) -> tuple[int, int, int]:
-        """Lower bounds, relative to `now`, at a phase: of the next arrival in UQ; of the last if the generator takes
-        all that is pending (each TAG saves one generation); of the last whoever generates."""
+        """At a phase, relative to `now`: when the next arrival in UQ is if there is no TAG; no later than when the last
+        is if the generator takes all that is pending (each TAG saves one generation); and ticks of scoring to be done
+        by `scorers` at once before the last, whoever generates. The latter two are linear in `pending`."""
         ...
 
     def gap(self) -> int:

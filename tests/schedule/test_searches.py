@@ -114,6 +114,38 @@ def test_bts_has_no_recursion_and_stays_fast_on_round_times() -> None:
     assert not choice.exhausted
 
 
+@pytest.mark.parametrize("strategy", ["bts", "planned"])
+def test_no_situation_is_too_odd(strategy: str) -> None:
+    """After losses a live job is where no run of the model ever is: predictions are rough, answers still possible."""
+    rng = Random(f"odd {strategy}")
+    for _ in range(1000):
+        model = random_setup(rng, 1).model
+        times = model.times
+        generator = Running(
+            rng.randint(1, 2 * times.generate), rng.random() < 0.3 and times.score > 0, rng.random() < 0.3
+        )
+        snapshot = Snapshot(
+            pending=rng.randint(0, 6),
+            queued=rng.randint(0, 3),
+            ready=rng.randint(0, 2),
+            generator=generator,
+            servers=tuple(
+                Running(rng.randint(1, max(1, times.score)), True, rng.random() < 0.3)
+                for _ in range(rng.randint(0, model.servers))
+            ),
+            generating=rng.random() < 0.5,
+            stale=rng.randint(0, 2),
+            later=rng.randint(0, 2),
+        )
+        view = replace(
+            _view(model, snapshot), pending=rng.randint(0, 6), ready=rng.randint(0, 2), stale=rng.random() < 0.3
+        )
+        choice = SEARCHING[strategy].search(view)
+        assert choice.answer is not Answer.UPDATE or view.ready
+        assert choice.answer is not Answer.TAG or view.pending
+        assert not choice.exhausted
+
+
 def test_past_its_budget_bts_answers_as_planned_and_says_so() -> None:
     model = Model(times=Times(generate=1000, assist=378, update=331, score=253, switch=100))
     snapshot = first_bubble(model, 64)
