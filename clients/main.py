@@ -11,6 +11,7 @@ from importlib import import_module
 
 import click
 
+from digend import __version__
 from digend.exitcodes import ExitCode
 from digend.wire.views import SCHEMA_VERSION
 
@@ -65,7 +66,7 @@ Examples:
 
 \b
 The driver is found by --address or --node, else by DIGEND_ADDRESS or DIGEND_NODE,
-else at ipc://.digend/driver.sock in this folder.
+else at ipc://.digend/driver.sock in this folder, else by /etc/digend/node.toml.
 
 \b
 Exit codes: 0 ok, 1 the job failed or was cancelled, 2 usage, 3 degraded (status), 5 not found,
@@ -74,6 +75,7 @@ Exit codes: 0 ok, 1 the job failed or was cancelled, 2 usage, 3 degraded (status
 
 
 @click.group(cls=LazyGroup, epilog=EPILOG, context_settings={"help_option_names": ["-h", "--help"]})
+@click.version_option(__version__, message="%(prog)s %(version)s")
 @click.option("--address", hidden=True)
 @click.option("--node", hidden=True)
 @click.pass_context

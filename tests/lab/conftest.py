@@ -10,6 +10,7 @@ import subprocess
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
+from uuid import uuid4
 
 import pytest
 
@@ -59,7 +60,6 @@ def lab() -> None:
 @pytest.fixture(scope="session")
 def host(lab: None) -> Iterator[Host]:
     """A machine whose boot started the driver and the recorder. A test leaves both running."""
-    folder = Path(tempfile.mkdtemp(prefix="digend-lab-"))
-    with booted(folder / "box", driver={}, recorder=True) as host:
+    folder = Path(tempfile.gettempdir(), f"digend-lab-{uuid4().hex[:8]}")
+    with booted(folder, driver={}, recorder=True) as host:
         yield host
-    folder.rmdir()
