@@ -5,6 +5,9 @@ from difflib import get_close_matches
 
 from digend.wire.views import JobView
 
+LISTED = 6
+"""Names that an error lists."""
+
 
 class NotFound(LookupError):
     """Nothing of that name; the message has the nearest."""
@@ -32,7 +35,8 @@ def name_of(kind: str, names: Sequence[str], wanted: str) -> str:
     if wanted in begun or len(begun) == 1:
         return wanted if wanted in begun else begun[0]
     if begun:
-        raise AmbiguousId(f"several {kind}s begin with {wanted!r}: {', '.join(begun)}")
+        more = f" and {len(begun) - LISTED} more" if len(begun) > LISTED else ""
+        raise AmbiguousId(f"several {kind}s begin with {wanted!r}: {', '.join(begun[:LISTED])}{more}")
     near = get_close_matches(wanted, names, n=1)
     hint = f"; did you mean {near[0]}?" if near else f" (digenctl {kind}s lists them)"
     raise NotFound(f"no {kind} {wanted!r}{hint}")

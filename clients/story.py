@@ -1,10 +1,13 @@
 """Records of a job as lines, one a change. Pure: knows records, prints nothing."""
 
 from functools import singledispatch
+from pathlib import Path
 
 from clients.words import age, number
 from digend.telemetry.figures import in_order
+from digend.telemetry.stages import FINAL_STATES
 from digend.wire import records as r
+from digend.wire.views import JobDetail
 
 METRIC_DIGITS = 3
 
@@ -16,7 +19,10 @@ def line_of(body: object) -> str | None:
 
 
 @line_of.register
-def _(body: r.JobState) -> str:
+def _(body: r.JobState) -> str | None:
+    """How a job ended is the last line, which says more."""
+    if body.state in FINAL_STATES:
+        return None
     return f"{body.state}: {body.reason}" if body.reason else body.state
 
 
@@ -71,3 +77,8 @@ def _(body: r.Notice) -> str:
 def metrics(values: dict[str, float]) -> str:
     """`reward 0.655, shapes_independent 0.774`: the reward first."""
     return ", ".join(f"{name} {number(values[name], METRIC_DIGITS)}" for name in in_order(values)) or "no metrics"
+
+
+def run_folder(detail: JobDetail) -> Path | None:
+    """Where pictures, curves and report of a job are, on the recorder's box; None before its first checkpoint."""
+    return Path(detail.checkpoint).parents[1] if detail.checkpoint else None

@@ -71,8 +71,9 @@ def _call(
         return code
 
 
-def failed(error: Exception, output: Output) -> int:
-    """Says what went wrong, on stderr and with --json on stdout too. Raises `error` again if it is a defect."""
+def failed(error: Exception, output: Output, **about: object) -> int:
+    """Says what went wrong, on stderr and with --json on stdout too, after `about`. Raises `error` again if it is a
+    defect."""
     from clients.failures import explained
 
     failure = explained(error)
@@ -82,5 +83,5 @@ def failed(error: Exception, output: Output) -> int:
     if failure.hint and not output.as_json:
         click.echo(failure.hint, err=True)
     if output.as_json:
-        output.document(error={"code": failure.code, "message": failure.message})
+        output.document(**about, error={"code": failure.code, "message": failure.message})
     return failure.code

@@ -2,10 +2,10 @@
 
 from clients.api import Digend
 from clients.output import Output
-from clients.story import line_of
+from clients.story import line_of, run_folder
 from digend.exitcodes import ExitCode
 from digend.wire import records as r
-from digend.wire.views import JobView
+from digend.wire.views import JobDetail
 
 INTERRUPTED = 128 + 2
 """As shells say that SIGINT ended a program."""
@@ -23,16 +23,19 @@ def watch(driver: Digend, output: Output, job: str) -> int:
             f"\nstopped watching; job {job} goes on (again: digenctl watch {job}, end it: digenctl cancel {job})"
         )
         return INTERRUPTED
-    return report_end(output, driver.job(job).job)
+    return report_end(output, driver.job(job))
 
 
-def report_end(output: Output, view: JobView, **about: object) -> ExitCode:
-    """Says how a job ended, and that as an exit code. `about` goes before it into the document."""
+def report_end(output: Output, detail: JobDetail, **about: object) -> ExitCode:
+    """Says how a job ended and where to look, and that as an exit code. `about` goes before it into the document."""
+    view = detail.job
     if output.as_json:
         output.document(**about, job=view)
     else:
         reason = f": {view.reason}" if view.reason else ""
         output.line(f"job {view.id} {view.state} at global step {view.global_step}{reason}")
+        if folder := run_folder(detail):
+            output.hint(f"look at {folder}/report.html")
     return ExitCode.OK if view.state == "completed" else ExitCode.TARGET_FAILED
 
 

@@ -34,9 +34,15 @@ def _row(node: NodeView) -> list[str]:
         node.name,
         node.role,
         node.state,
-        node.doing or "-",
+        doing(node),
         heard,
         str(node.tasks_done),
         f"{node.device}: {node.health}" if node.health else node.device,
         str(node.pid),
     ]
+
+
+def doing(node: NodeView) -> str:
+    """What a worker does, or what it waits for."""
+    waits = node.state == "idle" and node.doing not in ("", "nothing to do")
+    return f"waits: {node.doing}" if waits else node.doing or "-"

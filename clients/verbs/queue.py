@@ -8,7 +8,7 @@ from clients.verb import no_header, verb
 from clients.words import age
 from digend.wire.views import QueueItem, QueueView
 
-COLUMNS = ("QUEUE", "JOB", "ROLLOUT", "MICRO-BATCH", "VERSION", "AGE", "WAITS FOR")
+COLUMNS = ("QUEUE", "JOB", "ROLLOUT", "MICRO-BATCH", "VERSION", "AGE", "WHY")
 
 
 @verb("  digenctl queue\n  digenctl queue uq --json")

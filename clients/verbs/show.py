@@ -8,8 +8,9 @@ import click
 from clients.api import Digend
 from clients.jobs import name_of
 from clients.output import Output
-from clients.story import metrics
+from clients.story import metrics, run_folder
 from clients.verb import verb
+from clients.verbs.nodes import doing
 from clients.words import age, number
 from digend.wire.devices import DeviceState
 from digend.wire.views import JobDetail, NodeView
@@ -61,10 +62,11 @@ def job_lines(detail: JobDetail) -> Iterator[str]:
     yield f"took        {age(detail.seconds)}, incarnation {job.incarnation}"
     for evaluation in detail.evaluations:
         yield f"evaluation  {evaluation.label}, global step {evaluation.global_step}: {metrics(evaluation.metrics)}"
-    for title, values in (("last step", detail.last_step), ("counters", detail.counters)):
+    happened = {name: count for name, count in detail.counters.items() if count}
+    for title, values in (("last step", detail.last_step), ("counters", happened)):
         for name, value in values.items():
             yield f"{title:<12}{name} {value:g}"
-    for title, path in (("checkpoint", detail.checkpoint), ("pipeline", detail.pipeline)):
+    for title, path in (("checkpoint", detail.checkpoint), ("pipeline", detail.pipeline), ("run", run_folder(detail))):
         if path is not None:
             yield f"{title:<12}{path}"
 
@@ -80,7 +82,7 @@ def stage_rows(seconds: Mapping[str, Mapping[str, float]], workers: Sequence[str
 
 def node_lines(node: NodeView) -> Iterator[str]:
     yield f"worker     {node.name}, a {node.role} on {node.node}"
-    yield f"state      {node.state}" + (f": {node.doing}" if node.doing else "")
+    yield f"state      {node.state}" + (f": {doing(node)}" if node.doing else "")
     yield f"heartbeat  {age(node.heartbeat_age_s)} ago, session {node.session}"
     yield f"process    {node.pid} on {node.device}, {node.tasks_done} tasks done"
     if node.health:

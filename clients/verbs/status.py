@@ -51,7 +51,7 @@ def lines(status: StatusView, job: JobView | None) -> Iterator[str]:
         yield f"queued   {plural(status.queued, 'job')}"
     yield f"SQ       {_depth(status.sq_depth, status.sq_oldest_s)}"
     yield f"UQ       {_depth(status.uq_depth, status.uq_oldest_s)}"
-    yield f"bubbles  {share(status.bubble_share)} of worker time"
+    yield f"bubbles  {share(status.bubble_share)}{' of worker time' if status.bubble_share is not None else ''}"
     for problem in status.problems:
         yield f"problem  {problem}"
 

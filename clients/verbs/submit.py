@@ -1,13 +1,21 @@
 """`digenctl submit`: the job file is checked here first, so that a mistake is found before anything is sent."""
 
+from pathlib import Path
+from typing import TYPE_CHECKING
+
 import click
 
 from clients.api import Digend
 from clients.output import Output
 from clients.verb import verb
+from clients.words import plural
 from digend.exitcodes import ExitCode
 
+if TYPE_CHECKING:
+    from digend.job_check import JobInputs
+
 EXAMPLE = """  digenctl submit configs/jobs/shapes-flow-grpo.toml --watch
+  digenctl submit job.toml --check
   digenctl submit job.toml --id sweep-3 --set training.learning_rate=1e-4 --set seed=3 --json"""
 
 
@@ -15,6 +23,7 @@ EXAMPLE = """  digenctl submit configs/jobs/shapes-flow-grpo.toml --watch
 @click.argument("path", metavar="JOB.toml")
 @click.option("--id", "job", metavar="ID", help="The job's id; repeating the same submit is then safe.")
 @click.option("--set", "overrides", multiple=True, metavar="KEY=VALUE", help="Change a key; may be repeated.")
+@click.option("--check", "only_checked", is_flag=True, help="Check the file, submit nothing; needs no driver.")
 @click.option("--watch", "watched", is_flag=True, help="Follow the job until it is over.")
 @click.option("--wait", "waited", is_flag=True, help="Wait in silence until the job is over.")
 def command(
@@ -23,6 +32,7 @@ def command(
     path: str,
     job: str | None,
     overrides: tuple[str, ...],
+    only_checked: bool,
     watched: bool,
     waited: bool,
 ) -> int:
@@ -32,12 +42,17 @@ def command(
     --watch and --wait end with 0 where the job completes, with 1 where it fails or is cancelled.
     """
     from clients.watching import report_end, watch
+    from digend.job_check import read_job
 
+    inputs = read_job(path, overrides)
+    _warn(output, inputs)
+    if only_checked:
+        return _say_valid(output, path, inputs)
     submitted = driver.submit(path, job=job, overrides=overrides)
     about = {"id": submitted.job, "created": submitted.created, "position": submitted.position}
     output.line(_sentence(submitted.job, submitted.created, submitted.position))
     if waited and not watched:
-        return report_end(output, driver.wait(submitted.job), **about)
+        return report_end(output, driver.job(driver.wait(submitted.job).id), **about)
     output.document_if_json(**about)
     if watched:
         return watch(driver, output, submitted.job)
@@ -49,3 +64,20 @@ def _sentence(job: str, created: bool, position: int) -> str:
     if not created:
         return f"job {job} was submitted before, with the same content"
     return f"job {job} submitted" + (f", {position} before it" if position else "")
+
+
+def _warn(output: Output, inputs: "JobInputs") -> None:
+    """Of what may be right on the workers' boxes, but is not on this one."""
+    folder = inputs.config.model.path
+    if not Path(folder).is_dir():
+        output.hint(f"warning: model.path: {folder} is no folder here; the workers look for it at this very path")
+
+
+def _say_valid(output: Output, path: str, inputs: "JobInputs") -> ExitCode:
+    data, steps = inputs.config.data, inputs.config.training.global_steps
+    output.document_if_json(valid=True, name=inputs.config.name, num_prompts=len(inputs.prompts))
+    output.line(
+        f"{path} is valid: {plural(len(inputs.prompts), 'prompt')}, {plural(steps, 'global step')}, "
+        f"{data.prompts_per_rollout} x {data.samples_per_prompt} samples a rollout"
+    )
+    return ExitCode.OK

@@ -17,4 +17,4 @@ def command(driver: Digend, output: Output, job: str | None, timeout: float) -> 
     """
     from clients.watching import report_end
 
-    return report_end(output, driver.wait(job, timeout))
+    return report_end(output, driver.job(driver.wait(job, timeout).id))

@@ -106,7 +106,7 @@ def _status(canned: Canned) -> StatusView:
         uq_oldest_s=1.25,
         job=running,
         queued=1,
-        bubble_share=0.042,
+        bubble_share=0.042 if running else None,
         problems=canned.problems,
     )
 
@@ -121,7 +121,7 @@ def _detail(canned: Canned, job: str) -> JobDetail:
         evaluations=(),
         last_step={"reward/mean": 0.7, "kl": float("nan")},
         stage_seconds={"box/generator/0": {"generate": 60.0, "decode": 3.5}, "box/trainer/0": {"update": 50.0}},
-        counters={"samples": 3168},
+        counters={"samples": 3168, "warnings": 0},
         checkpoint="/runs/a/checkpoints/5",
         pipeline=None,
         num_records=len(canned.records.get(job, ())),

@@ -45,3 +45,19 @@ def test_bad_prompts(digenctl: Digenctl, tmp_path: Path, prompts: bytes, expecte
 def test_no_job_file(digenctl: Digenctl) -> None:
     result = digenctl("submit", "nowhere.toml")
     assert (result.returncode, result.stderr) == (78, "digenctl: nowhere.toml: no such file\n")
+
+
+def test_a_job_is_checked_without_a_driver(digenctl: Digenctl, tmp_path: Path) -> None:
+    write_job(tmp_path)
+    result = digenctl("submit", "job.toml", "--check")
+    assert (result.returncode, result.stderr) == (0, "")
+    assert result.stdout == "job.toml is valid: 3 prompts, 2 global steps, 2 x 4 samples a rollout\n"
+    assert json.loads(digenctl("submit", "job.toml", "--check", "--json").stdout)["valid"] is True
+    assert digenctl("submit", "job.toml", "--check", "--set", "seed=x").returncode == 78
+
+
+def test_a_model_folder_that_is_not_here_is_a_warning(digenctl: Digenctl, tmp_path: Path) -> None:
+    write_job(tmp_path, changed('path = "model"', 'path = "nowhere"'))
+    result = digenctl("submit", "job.toml", "--check")
+    assert result.returncode == 0
+    assert f"warning: model.path: {tmp_path}/nowhere is no folder here" in result.stderr

@@ -6,6 +6,7 @@ import sys
 import pytest
 
 from clients.main import VERBS
+from digend import __version__
 from tests.clients.conftest import ROOT, Digenctl
 from tests.clients.fake_driver import FakeDriver
 
@@ -32,6 +33,10 @@ def test_a_mistyped_verb(digenctl: Digenctl, verb: str) -> None:
     result = digenctl(verb)
     assert result.returncode == 2
     assert "did you mean" in result.stderr
+
+
+def test_version_is_an_option_too(digenctl: Digenctl) -> None:
+    assert digenctl("--version").stdout == f"digenctl {__version__}\n"
 
 
 def test_no_verb_is_a_usage_error(digenctl: Digenctl) -> None:

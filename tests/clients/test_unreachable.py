@@ -4,6 +4,7 @@ import json
 
 import pytest
 
+from digend import __version__
 from tests.clients.conftest import ROOT, Digenctl
 
 JOB = str(ROOT / "configs" / "jobs" / "shapes-flow-grpo.toml")
@@ -34,6 +35,12 @@ def test_nobody_there(digenctl: Digenctl, args: tuple[str, ...]) -> None:
     assert error["error"]["message"].startswith("no driver")
     assert result.stderr.startswith("digenctl: no driver")
     assert "Traceback" not in result.stderr
+
+
+def test_version_says_its_own_where_nobody_is_there(digenctl: Digenctl) -> None:
+    assert digenctl("version").stdout.startswith(f"digenctl  {__version__}, ")
+    document = json.loads(digenctl("version", "--json").stdout)
+    assert (document["client"]["digenctl"], document["error"]["code"]) == (__version__, 69)
 
 
 def test_the_message_says_what_to_do(digenctl: Digenctl) -> None:

@@ -78,6 +78,7 @@ def test_empty_answers_say_what_to_do_next(digenctl: Digenctl, canned: Canned) -
     assert "nothing waits in SQ or UQ" in digenctl("queue").stderr
     status = digenctl("status")
     assert status.returncode == 0
+    assert "bubbles  -\n" in status.stdout
     assert "digenctl submit JOB.toml" in status.stderr
     assert digenctl("watch").returncode == 5
 
@@ -100,10 +101,21 @@ def test_nodes_and_show_node(digenctl: Digenctl) -> None:
     assert "did you mean box/trainer/0?" in missing.stderr
 
 
+def test_an_idle_worker_waits_for_something_or_has_nothing_to_do(digenctl: Digenctl, canned: Canned) -> None:
+    idle = node_view("box/trainer/0", "idle")
+    canned.nodes = (replace(idle, doing="update"), replace(idle, name="box/trainer/1", doing="nothing to do"))
+    shown = digenctl("nodes", "--no-header").stdout
+    assert "idle  waits: update  " in shown
+    assert "idle  nothing to do  " in shown
+    assert "idle: waits: update" in digenctl("show", "node", "box/trainer/0").stdout
+
+
 def test_show_job(digenctl: Digenctl) -> None:
     result = digenctl("show", "job", "sha")
     assert result.returncode == 0
     assert "global step 7 of 22" in result.stdout
+    assert "counters    samples 3168\ncheckpoint  /runs/a/checkpoints/5\nrun         /runs/a\n" in result.stdout
+    assert "warnings" not in result.stdout
     assert result.stdout.splitlines()[-4:] == [
         "SECONDS   box/generator/0  box/trainer/0",
         "generate  60.0             -",
@@ -182,7 +194,7 @@ def test_wait_and_watch_end_as_the_job_does(digenctl: Digenctl, canned: Canned, 
 def test_wait_outlasts_a_running_job(digenctl: Digenctl, canned: Canned) -> None:
     canned.lasting_polls = 2
     assert digenctl("wait").returncode == 0
-    assert canned.num_polls == 2
+    assert canned.num_polls == 3  # a running job, one that is over, and once more for where to look
 
 
 def test_wait_gives_up(digenctl: Digenctl) -> None:
@@ -210,9 +222,9 @@ def test_watch_prints_one_line_a_change(digenctl: Digenctl, canned: Canned, stor
         "incarnation 1 goes on from global step 0: trainer lost",
         "checkpoint at global step 2: /runs/x/2",
         "warning: group dropped, prompt p3",
-        "completed",
         "job done-001 completed at global step 2",
     ]
+    assert "look at /runs/a/report.html" in result.stderr
     lines = [document(line) for line in digenctl("watch", "done", "--json").stdout.splitlines()]
     assert [line["record"]["seq"] for line in lines[:-1]] == list(range(len(story)))
     assert lines[-1]["job"]["state"] == "completed"

@@ -51,6 +51,8 @@ def test_beginnings_of_names() -> None:
     assert name_of("job", ["ab", "xc"], "x") == "xc"
     with pytest.raises(AmbiguousId):
         name_of("job", ["ab", "abc"], "a")
+    with pytest.raises(AmbiguousId, match=r"a-0, .*a-5 and 4 more$"):
+        name_of("job", [f"a-{number}" for number in range(10)], "a")
     with pytest.raises(NotFound, match="digenctl jobs lists them"):
         name_of("job", ["ab"], "zzz")
 
