@@ -7,6 +7,7 @@ from collections.abc import Iterable, Sequence
 
 from broker.blobs import free, free_fragments
 from broker.commands import Evict
+from broker.dispatch import involved
 from broker.generation import holds, in_pool
 from broker.leasing import end_idle, forfeit, revoke
 from broker.lifecycle import finish, free_batches, set_state
@@ -23,7 +24,8 @@ def lose_worker(state: State, worker: Worker, reason: str) -> None:
         worker.session = None
     job = state.active()
     if job is not None and job.started_ns is not None:
-        end_idle(state, job, worker)
+        if involved(job, worker):
+            end_idle(state, job, worker)
         state.record(job, WorkerState(worker=worker.name, role=worker.role, state="lost", reason=reason))
         job.count("lost_workers")
         job.lost[worker.name] = reason

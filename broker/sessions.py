@@ -63,7 +63,6 @@ def _refusal(state: State, hello: Hello) -> str:
 def _return(state: State, worker: Worker, session: str, hello: Hello) -> None:
     if worker.session is not None:
         state.sessions.pop(worker.session, None)
-    was_away = worker.session is None
     worker.hello, worker.session, worker.beat_ns, worker.torpid = hello, session, state.now, False
     state.sessions[session] = worker.name
     _settle_accounts(state, worker, session)
@@ -71,7 +70,7 @@ def _return(state: State, worker: Worker, session: str, hello: Hello) -> None:
     worker.retired = None
     staged = {(held.job, (held.incarnation, version)) for held in hello.prepared for version in held.staged}
     worker.staged = {key: None for key in worker.staged if key in staged}
-    _tell(state, worker, "joined" if was_away else "healed", "came back with its work")
+    _tell(state, worker, "healed", "came back with its work")
     lease = state.leases.get(worker.lease or "")
     if lease is not None and lease.id not in {held.lease for held in hello.held}:
         lose_lease(state, lease, "it never reached the worker")

@@ -5,9 +5,10 @@ record; a worker's row covers exactly the job's wall time, and what no record ex
 never spread over the rest.
 
 The window runs from the job's first `preparing` or `running` to its end, or to the newest record while it
-runs. A worker that was lost or not there yet is `absent`. The names: a receipt's own stages (with `assist_`
-before them where the trainer generated), `load`, `evaluate`, `checkpoint`, `dispatch` (what the driver and
-the wire took on top of the receipt), `idle: CAUSE`, `bubble: CAUSE`, `absent`, `other`.
+runs. A worker that was lost or not there yet is `absent`; one of which the job asked nothing has no row. The
+names: a receipt's own stages (with `assist_` before them where the trainer generated), `load`, `evaluate`,
+`checkpoint`, `dispatch` (what the driver and the wire took on top of the receipt), `idle: CAUSE`,
+`bubble: CAUSE`, `absent`, `other`.
 """
 
 from collections.abc import Iterable, Iterator
@@ -82,6 +83,7 @@ class StageLedger:
     def __init__(self) -> None:
         self._rows: dict[str, dict[str, int]] = {}
         self._absent_since: dict[str, int | None] = {}
+        self._absent_ns: dict[str, int] = {}
         self._start_ns: int | None = None
         self._end_ns: int | None = None
         self._last_ns = 0
@@ -129,13 +131,13 @@ class StageLedger:
     def _add_presence(self, at_ns: int, body: WorkerState) -> None:
         if body.role not in WORKER_ROLES:
             return
-        known = body.worker in self._rows
-        row = self._rows.setdefault(body.worker, {})
-        since = self._absent_since.get(body.worker, None if known else self._start_ns)
+        known = body.worker in self._rows or body.worker in self._absent_since
+        since = self._absent_since.get(body.worker, self._start_ns if not known and body.state == "joined" else None)
         if body.state in ("lost", "left"):
-            self._absent_since[body.worker] = at_ns if since is None or not known else since
-        elif body.state in ("joined", "healed") and since is not None:
-            row[ABSENT] = row.get(ABSENT, 0) + self._clipped(since, at_ns)
+            self._absent_since[body.worker] = at_ns if since is None else since
+        elif body.state in ("joined", "healed"):
+            if since is not None:
+                self._absent_ns[body.worker] = self._absent_ns.get(body.worker, 0) + self._clipped(since, at_ns)
             self._absent_since[body.worker] = None
 
     def _count(self, worker: str, start_ns: int, end_ns: int, parts: Iterable[tuple[str, int]]) -> None:
@@ -157,11 +159,9 @@ class StageLedger:
         return max(end - max(start_ns, self._start_ns), 0)
 
     def _full_row(self, worker: str, end_ns: int) -> dict[str, int]:
-        row = dict(self._rows[worker])
         since = self._absent_since.get(worker)
-        if since is not None:
-            row[ABSENT] = row.get(ABSENT, 0) + self._clipped(since, end_ns)
-        return row
+        absent = self._absent_ns.get(worker, 0) + (0 if since is None else self._clipped(since, end_ns))
+        return self._rows[worker] | ({ABSENT: absent} if absent else {})
 
 
 def stage_table(records: Iterable[Record]) -> StageTable:

@@ -131,6 +131,20 @@ def test_a_worker_that_comes_late_or_goes_is_absent() -> None:
     assert table.unaccounted_share == 0
 
 
+def test_a_worker_of_which_nothing_was_asked_has_no_row_and_a_new_driver_makes_nobody_absent() -> None:
+    table = stage_table(
+        stream(
+            (0, JobState(state="running")),
+            (3, WorkerState(worker="w", role="generator", state="healed", reason="came back with its work")),
+            (4, WorkerState(worker="reward", role="reward", state="lost")),
+            (6, WorkerState(worker="reward", role="reward", state="joined")),
+            idle("w", 0, 10, "x"),
+            (10, JobState(state="completed")),
+        )
+    )
+    assert table.seconds == {"w": {"idle: x": 10.0}}
+
+
 def test_records_that_overlap_do_not_hide() -> None:
     table = stage_table(
         stream(
