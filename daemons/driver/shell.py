@@ -18,6 +18,7 @@ from daemons.driver import outbox
 from daemons.driver.archive import Archive
 from daemons.driver.clock import Clock
 from daemons.driver.desk import Checked, Desk
+from daemons.driver.diary import enter
 from daemons.driver.draft import Draft
 from daemons.driver.faults import Faults
 from daemons.driver.intake import FromWorker, Intake
@@ -235,6 +236,7 @@ class Driver:
             elif isinstance(command, Write):
                 self._stream.appended(command.record)
                 self._summaries.add(command.record)
+                enter(command.record)
             else:
                 self._deliver(command)
         for reply in draft.after:

@@ -47,6 +47,9 @@ def test_a_job_to_its_end_and_its_lines_in_the_journal(workers: Host, tmp_path: 
     updates = workers.journal("DIGEND_JOB=first", "DIGEND_TASK=update", "DIGEND_POLICY_VERSION=3")
     assert {entry["_SYSTEMD_UNIT"] for entry in updates} == {f"{TRAINER}.service"}
     assert {entry["DIGEND_MICRO_BATCH"] for entry in updates} == {"0", "1"}
+    told = workers.journal("DIGEND_JOB=first", "_SYSTEMD_UNIT=digend-driver.service")
+    steps = [entry for entry in told if entry["MESSAGE"].startswith("global step closed")]
+    assert [entry["DIGEND_POLICY_VERSION"] for entry in steps] == ["1", "2", "3", "4"]
     workers.configure(**TABLES)
     workers.systemctl("reload", "digend")
 
