@@ -29,7 +29,14 @@ ROOT = Path(__file__).resolve().parents[1]
 NEEDED = ("pyzmq", "msgpack", "pydantic", "structlog", "torch", "diffusers", "transformers", "peft", "safetensors")
 LOW_BYTES = 5 * 1024**3
 FULL_BYTES = 512 * 1024**2
-PROBE = "import sys; from digend.engines.devices import choose_device as c; print(c(sys.argv[1], 'reward', 0))"
+PROBE = """
+import sys
+from digend.engines.devices import choose_device
+try:
+    print(choose_device(sys.argv[1], "reward", 0))
+except ValueError as error:
+    sys.exit(str(error))
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,6 +91,7 @@ def check_devices(node: NodeConfig) -> Iterator[Finding]:
         )
         lines = (probe.stdout if probe.returncode == 0 else probe.stderr).strip().splitlines()
         message = lines[-1] if lines else f"the probe ended with {probe.returncode}"
+        message = message.removeprefix(f"device {device!r}: ")
         yield Finding("ok" if probe.returncode == 0 else "error", f"device {device}", message)
     threads, cores = _threads(node), len(os.sched_getaffinity(0))
     if threads > cores:

@@ -35,7 +35,7 @@ class FlowGrpoOptions(BaseModel):
     ] = None
     window_range: Annotated[
         tuple[int, int] | None,
-        Field(description="[lo, hi): where a window may lie; all timesteps but the last where missing."),
+        Field(description="[lo, hi): where a window of window_size may lie; all timesteps but the last where missing."),
     ] = None
     timestep_fraction: Annotated[float, Field(gt=0, le=1, description="Share of the window that is trained.")] = 1.0
     timestep_order: Literal["first", "random"] = Field("first", description="Which timesteps of the window those are.")
@@ -80,7 +80,11 @@ def _window_range(options: FlowGrpoOptions, config: JobConfig) -> tuple[int, int
         raise ValueError("sampling.num_timesteps = 1 leaves no timestep to train: the last one is never trained")
     if not options.window_size:
         if options.window_range is not None:
-            raise ValueError("algorithm.options.window_range needs algorithm.options.window_size")
+            lo, hi = options.window_range
+            raise ValueError(
+                f"algorithm.options.window_range = {[lo, hi]}: needs algorithm.options.window_size, "
+                "the number of timesteps that each group trains among these"
+            )
         return 0, num_timesteps - 1
     lo, hi = options.window_range or (0, num_timesteps - 1)
     key = "window_size" if options.window_range is None else "window_range"

@@ -98,11 +98,20 @@ def address_complaints(key: str, address: str) -> Iterator[Complaint]:
     scheme, _, rest = address.partition("://")
     if scheme == "ipc" and len(rest.encode()) > MAX_IPC_BYTES:
         yield key, f"an ipc path has at most {MAX_IPC_BYTES} bytes, this one has {len(rest.encode())}"
+    elif scheme == "tcp" and key == "address" and not _has_port(address):
+        yield key, f"{address!r} needs a port from 1 to 65535, such as tcp://127.0.0.1:5757"
     elif scheme == "tcp" and not _loopback(address):
         yield (
             key,
             "expected 127.0.0.1 or localhost: traffic is not authenticated, so it stays on this machine",
         )
+
+
+def _has_port(address: str) -> bool:
+    try:
+        return bool(urlsplit(address).port)
+    except ValueError:
+        return False
 
 
 def _loopback(address: str) -> bool:

@@ -69,6 +69,8 @@ def _expected(key: Key | None, item: Mapping[str, Any]) -> str:
         return str(item["msg"]).removeprefix("Value error, ").removeprefix("Assertion failed, ")
     if key is None:
         return "true or false, a number, a string or a list of one of these"
+    if item["type"] == "string_pattern_mismatch":
+        return f"a string of the right form ({key.meaning.rstrip('.')})"
     return f"{key.type} ({key.meaning.rstrip('.')})" if key.meaning else key.type
 
 

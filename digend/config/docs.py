@@ -22,7 +22,8 @@ JOB_INTRO = """# The job file
 What `digenctl submit` takes: one TOML file that says what is trained, on what, and how. `configs/jobs/` has examples.
 
 - A key that is not listed here is an error, and the message names the nearest that is. Types are exact: `"22"` is no
-  integer. All mistakes of a file are reported together, each with its line.
+  integer. All mistakes of a file are reported together, each with its line; what several keys must agree on is looked
+  at once each is right by itself. `digenctl submit JOB.toml --check` looks without submitting.
 - Paths are relative to the job file, `~` is your home. The prompts are sent to the driver at submit. The model folder
   is not: each worker reads it, so it must be at the same path on every box.
 - `digenctl submit JOB.toml --set training.learning_rate=1e-4 --set rewards[0].weight=2` changes keys without

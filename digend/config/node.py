@@ -6,6 +6,8 @@ from pydantic import Field
 
 from digend.config.section import Section
 
+Device = Annotated[str, Field(pattern=r"^(cpu|cuda(:[0-9]+)?)$")]
+
 
 class DriverNodeConfig(Section):
     """Present on the one box that runs the driver."""
@@ -17,14 +19,16 @@ class GeneratorNodeConfig(Section):
     """Generator processes of this box."""
 
     slots: Annotated[int, Field(ge=0, description="Generator processes; slot i uses devices[i].")] = 1
-    devices: list[str] = Field(default_factory=list, description="torch devices; cpu or cuda:i, automatic where empty.")
+    devices: list[Device] = Field(
+        default_factory=list, description="torch devices; cpu or cuda:i, automatic where empty."
+    )
     threads: Annotated[int, Field(ge=1, description="torch threads a process.")] = 1
 
 
 class TrainerNodeConfig(Section):
     """The trainer, where it runs on this box."""
 
-    device: str | None = Field(None, description="torch device; cpu or cuda:i, automatic where missing.")
+    device: Device | None = Field(None, description="torch device; cpu or cuda:i, automatic where missing.")
     threads: Annotated[int, Field(ge=1, description="torch threads.")] = 1
 
 
@@ -32,7 +36,9 @@ class RewardNodeConfig(Section):
     """Dedicated reward processes of this box."""
 
     slots: Annotated[int, Field(ge=0, description="Reward processes; slot i uses devices[i].")] = 0
-    devices: list[str] = Field(default_factory=list, description="torch devices; cpu or cuda:i, automatic where empty.")
+    devices: list[Device] = Field(
+        default_factory=list, description="torch devices; cpu or cuda:i, automatic where empty."
+    )
     threads: Annotated[int, Field(ge=1, description="torch threads a process.")] = 1
 
 

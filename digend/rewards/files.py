@@ -9,16 +9,18 @@ numpy [B, 3, H, W] or [B, F, 3, H, W] in [0, 1]; prompts: list of texts; metadat
 
 from collections.abc import Callable, Iterable, Sequence
 from importlib.util import module_from_spec, spec_from_file_location
+from inspect import isfunction
 from pathlib import Path
 from typing import Any
 
+from digend.config.errors import nearest
 from digend.rewards.spec import Batch, Scores
 
 RewardFunction = Callable[..., Sequence[float | None]]
 
 
 class RewardFileError(ValueError):
-    """A `file.py:function` reward is refused or cannot be loaded; the message names it."""
+    """A `file.py:function` reward is refused or cannot be loaded; whoever asked for it has its name."""
 
 
 def is_file_reward(name: str) -> bool:
@@ -47,29 +49,31 @@ def load_file_reward(name: str, folders: Iterable[str | Path]) -> FileReward:
     such function.
     """
     file, _, function = name.rpartition(":")
-    path = _allowed(name, file, [Path(folder).resolve() for folder in folders])
+    path = _allowed(file, [Path(folder).resolve() for folder in folders])
     module_spec = spec_from_file_location(f"digend_reward_{path.stem}", path)
     if module_spec is None or module_spec.loader is None:
-        raise RewardFileError(f"reward {name!r}: {path} is not a Python file")
+        raise RewardFileError(f"{path} is not a Python file")
     module = module_from_spec(module_spec)
     try:
         module_spec.loader.exec_module(module)
     except Exception as error:
-        raise RewardFileError(f"reward {name!r}: {path} does not import: {error!r}") from error
+        raise RewardFileError(f"{path} does not import: {error!r}") from error
     loaded = getattr(module, function, None)
     if not callable(loaded):
-        raise RewardFileError(f"reward {name!r}: {path} has no function {function!r}")
+        near = nearest(function, [each for each, value in vars(module).items() if isfunction(value)])
+        hint = f"; did you mean {near}?" if near else ""
+        raise RewardFileError(f"{path} has no function {function!r}{hint}")
     return FileReward(loaded)
 
 
-def _allowed(name: str, file: str, folders: Sequence[Path]) -> Path:
+def _allowed(file: str, folders: Sequence[Path]) -> Path:
     if not folders:
-        raise RewardFileError(f"reward {name!r}: this node allows no reward files (reward_paths of the node file)")
-    listed = ", ".join(str(folder) for folder in folders)
+        raise RewardFileError("this node allows no reward files (reward_paths of the node file)")
+    listed = ", ".join(f"{folder}" if folder.is_dir() else f"{folder}, which is no folder" for folder in folders)
     candidates = [candidate for folder in folders if (candidate := (folder / file).resolve()).is_file()]
     inside = [path for path in candidates if any(path.is_relative_to(folder) for folder in folders)]
     if inside:
         return inside[0]
     if candidates:
-        raise RewardFileError(f"reward {name!r}: {candidates[0]} is outside the allowed folders ({listed})")
-    raise RewardFileError(f"reward {name!r}: no such file in the allowed folders ({listed})")
+        raise RewardFileError(f"{candidates[0]} is outside the folders of reward_paths ({listed})")
+    raise RewardFileError(f"no file {file} in the folders of reward_paths ({listed})")

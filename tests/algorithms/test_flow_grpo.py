@@ -66,7 +66,7 @@ def test_a_window_without_a_range_may_lie_anywhere_before_the_last() -> None:
         ({"window_size": 3, "window_range": [2, 4]}, {}, "size 3 does not fit"),
         ({"window_size": 3, "window_range": [-1, 4]}, {}, "does not fit"),
         ({"window_size": 8}, {}, "algorithm.options.window_size = 8"),
-        ({"window_range": [0, 3]}, {}, "needs algorithm.options.window_size"),
+        ({"window_range": [0, 3]}, {}, r"window_range = \[0, 3\]: needs algorithm.options.window_size"),
         ({"best_of_n": 4}, {}, "algorithm.options.best_of_n = 4 is more than the 3 samples"),
         ({}, {"num_timesteps": 1}, "sampling.num_timesteps = 1"),
         ({}, {"kernel": "cps", "noise_level": 1.5}, "sampling.noise_level = 1.5"),

@@ -59,7 +59,11 @@ def test_evaluation_prompts_are_read_too(tmp_path: Path) -> None:
             ":22: data.samples_per_prompt = 1: expected integer >= 2 (K: samples a group; a group of one has no adv",
         ),
         ('name = "tiny"', 'name = "tiny"\nlearning_rate = 1.0', "did you mean training.learning_rate?"),
-        ('name = "tiny"', 'name = "no spaces"', ':1: name = "no spaces": expected string (Letters, digits'),
+        (
+            'name = "tiny"',
+            'name = "no spaces"',
+            ':1: name = "no spaces": expected a string of the right form (Letters, digits',
+        ),
         (
             'path = "model"',
             'path = "model"\ndtype = "bfloat61"',

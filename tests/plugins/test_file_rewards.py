@@ -50,10 +50,11 @@ def test_absolute_names_and_several_folders(allowed: Path, tmp_path: Path) -> No
 @pytest.mark.parametrize(
     ("name", "words"),
     [
-        ("../outside.py:ones", "outside the allowed folders"),
-        ("{root}/outside.py:ones", "outside the allowed folders"),
-        ("none.py:ones", "no such file"),
+        ("../outside.py:ones", "outside the folders of reward_paths"),
+        ("{root}/outside.py:ones", "outside the folders of reward_paths"),
+        ("none.py:ones", "no file none.py in the folders of reward_paths"),
         ("mine.py:twos", "has no function 'twos'"),
+        ("mine.py:onse", "has no function 'onse'; did you mean ones?"),
         ("mine.py:NOT_A_FUNCTION", "has no function"),
         ("broken.py:ones", "does not import"),
     ],
@@ -65,7 +66,7 @@ def test_what_is_refused(allowed: Path, tmp_path: Path, name: str, words: str) -
 
 def test_links_are_followed_before_the_check(allowed: Path, tmp_path: Path) -> None:
     (allowed / "link.py").symlink_to(tmp_path / "outside.py")
-    with pytest.raises(RewardFileError, match="outside the allowed folders"):
+    with pytest.raises(RewardFileError, match="outside the folders of reward_paths"):
         load_file_reward("link.py:ones", [allowed])
     entrance = tmp_path / "entrance"
     entrance.symlink_to(allowed)
