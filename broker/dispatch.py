@@ -11,6 +11,7 @@ from broker.generation import (
     encoded,
     holds,
     in_pool,
+    look_for_prompts,
     offer_assistance,
     offer_encoding,
     offer_evaluation,
@@ -18,11 +19,10 @@ from broker.generation import (
     prepared,
     stage_weights,
     switching,
-    wanted_prompts,
 )
 from broker.leasing import grant, note_idle
 from broker.microbatch import MicroBatch, Phase
-from broker.schedule.choice import Choice, choose
+from broker.schedule.choice import Choice, Searching, choose
 from broker.schedule.named import strategy_of
 from broker.state import Job, State, Worker
 from broker.strategies import Answer, TrainerView
@@ -36,7 +36,7 @@ def dispatch(state: State, job: Job) -> None:
     """Offer until nobody takes anything more, then name the causes of idle time. A full disk holds the job."""
     workers = [worker for role in _ORDER for worker in state.workers.values() if worker.role == role]
     if not state.disk_full:
-        job.unencoded = wanted_prompts(job)
+        look_for_prompts(job)
         stage_weights(state, job)
         while any([offer(state, job, worker) for worker in workers if worker.free]):
             pass
@@ -105,8 +105,13 @@ def _offer_trainer(state: State, job: Job, worker: Worker) -> bool:
 
 def step_complete(job: Job) -> bool:
     """All micro-batches of the open global step are accumulated (or had no sample that survived)."""
-    batches = job.step_batches()
-    return bool(batches) and all(batch.phase is Phase.APPLIED for batch in batches)
+    found = False
+    for batch in reversed(job.rollout):  # what is not applied yet is mostly at its end
+        if batch.global_step == job.global_step:
+            if batch.phase is not Phase.APPLIED:
+                return False
+            found = True
+    return found
 
 
 def next_update(job: Job) -> MicroBatch | None:
@@ -134,7 +139,8 @@ def _ask_strategy(state: State, job: Job, worker: Worker) -> bool:
         job.trainer_waits = False
     if (batch is None and not can_assist) or job.trainer_waits:
         return False
-    model = model_of(state, job, worker)
+    strategy = strategy_of(job.spec.strategy)
+    model = model_of(state, job, worker) if isinstance(strategy, Searching) else None
     view = TrainerView(
         pending=len(job.unclaimed) if can_assist else 0,
         ready=len(job.uq) if batch is not None else 0,
@@ -145,7 +151,7 @@ def _ask_strategy(state: State, job: Job, worker: Worker) -> bool:
         model=model,
         snapshot=snapshot_of(state, job, worker, model) if model is not None else None,
     )
-    choice = choose(strategy_of(job.spec.strategy), view)
+    choice = choose(strategy, view)
     _record(state, job, view, choice)
     if choice.answer is Answer.WAIT:
         job.trainer_waits = True

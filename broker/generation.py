@@ -4,6 +4,8 @@ Every function answers whether it gave the worker a lease. A micro-batch is stam
 claimed; all its fragments and redos keep that stamp, or the whole is made again.
 """
 
+from collections import Counter
+
 from broker import requests
 from broker.commands import StageWeights
 from broker.estimates import speeds
@@ -70,7 +72,14 @@ def offer_encoding(state: State, job: Job, worker: Worker) -> bool:
     return True
 
 
-def wanted_prompts(job: Job) -> list[Prompt]:
+def look_for_prompts(job: Job) -> None:
+    """Bring `unencoded` up to date, where micro-batches were opened or embeddings lost since it was last looked for."""
+    seen = (len(job.rollout), job.global_step, job.evaluation is None)
+    if job.unencoded_of != seen:
+        job.unencoded, job.unencoded_of = _wanted_prompts(job), seen
+
+
+def _wanted_prompts(job: Job) -> list[Prompt]:
     """Prompts that are about to be used and are neither encoded nor being so."""
     batches = job.rollout + (job.evaluation.micro_batches if job.evaluation else [])
     prompts = {group.prompt.uid: group.prompt for batch in batches for group in batch.groups}
@@ -164,12 +173,20 @@ def _claim(state: State, job: Job, worker: Worker) -> bool:
         return False
     job.unclaimed.remove(batch)
     batch.phase, batch.stamp = Phase.CLAIMED, stamp
+    if not job.spec.deterministic:
+        able = _least_loaded_first(job, able)
     shares = split(job.spec.partition, batch.sizes, _speeds(job, able))
     batch.fragments = [
         Fragment(index=index, share=share, worker=name) for index, (name, share) in enumerate(shares.items())
     ]
     job.waiting.extend((batch, fragment) for fragment in batch.fragments)
     return True
+
+
+def _least_loaded_first(job: Job, workers: list[Worker]) -> list[Worker]:
+    """What cannot be cut evenly goes to the first: with fewer samples than workers, micro-batches take turns."""
+    dealt = Counter(fragment.worker for _, fragment in job.waiting)
+    return sorted(workers, key=lambda worker: dealt[worker.name] + (worker.lease is not None))
 
 
 def switching(state: State, job: Job, stamp: Stamp) -> bool:

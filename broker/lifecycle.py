@@ -302,6 +302,10 @@ def free_batches(state: State, job: Job, batches: list[MicroBatch], keep_for: in
 
 def retire(state: State, job: Job) -> None:
     """Versions that no open micro-batch names may go, on whoever staged or published them."""
+    seen = (job.stamp, job.global_step, len(job.rollout), job.evaluation is None)
+    if job.retired_of == seen and not _newcomer(state):
+        return
+    job.retired_of = seen
     batches = job.rollout + (job.evaluation.micro_batches if job.evaluation else [])
     stamps = [stamp for batch in batches for stamp in (batch.stamp, batch.pinned) if stamp] + [job.stamp]
     if job.rollout:
@@ -318,6 +322,14 @@ def retire(state: State, job: Job) -> None:
         state.out.append(
             RetireVersions(session=worker.session, job=job.id, incarnation=job.incarnation, oldest_version=oldest)
         )
+
+
+def _newcomer(state: State) -> bool:
+    """Whether a generator has never been told what is old."""
+    return any(
+        worker.retired is None and worker.role == "generator" and worker.session is not None
+        for worker in state.workers.values()
+    )
 
 
 def checkpointed(state: State, job: Job, result: CheckpointResult) -> None:

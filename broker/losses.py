@@ -56,6 +56,7 @@ def lose_lease(state: State, lease: Lease, reason: str, told: bool = False) -> N
     job.trainer_waits = False
     if lease.label == "encode":
         job.encoding = {uid: held for uid, held in job.encoding.items() if held != lease.id}
+        job.unencoded_of = None
     batch, fragment = lease.micro_batch, lease.fragment
     if batch is None:
         return
@@ -141,6 +142,7 @@ def take_back(state: State, job: Job, batch: MicroBatch, fragment: Fragment, why
 def forget_conditions(state: State, job: Job, uids: Iterable[str]) -> None:
     """These embeddings are encoded again where they are still wanted."""
     free(state, [job.conditions.pop(uid) for uid in uids])
+    job.unencoded_of = None
 
 
 def embedded_otherwise(job: Job, fragment: Fragment) -> bool:
@@ -167,10 +169,10 @@ def _unqueue_score(job: Job, batch: MicroBatch, fragment: Fragment) -> None:
 
 def discard_unreachable(state: State, job: Job) -> None:
     """A dealt micro-batch whose version nobody holds any more is made again, whole, at the version of now."""
-    for batch in {id(batch): batch for batch, _ in job.waiting}.values():
-        if batch.stamp is None or batch.stamp == job.stamp:
-            continue
-        if not any(_will_hold(state, job, batch.stamp)):
+    now = job.stamp
+    dealt = {id(batch): batch for batch, _ in job.waiting if batch.stamp is not None and batch.stamp != now}
+    for batch in dealt.values():
+        if batch.stamp is not None and not any(_will_hold(state, job, batch.stamp)):
             discard(state, job, batch, f"no worker holds version {batch.stamp[1]}")
     for batch in job.unclaimed if job.spec.deterministic else ():
         if batch.pinned is None or batch.pinned == job.stamp:

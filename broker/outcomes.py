@@ -123,6 +123,7 @@ def _encoded(state: State, job: Job, lease: Lease, worker: Worker, result: Encod
     job.encoding = {uid: held for uid, held in job.encoding.items() if held != lease.id}
     free(state, [ref for uid, ref in result.conditions.items() if uid in job.conditions])
     job.conditions = {**result.conditions, **job.conditions}
+    job.unencoded_of = None
     take_back_embedded_otherwise(state, job)
 
 
@@ -140,6 +141,8 @@ def _generated(state: State, job: Job, lease: Lease, worker: Worker, result: Gen
         take_back(state, job, batch, fragment, "its prompts were encoded anew")
     elif fragment.unscored:
         requeue_score(state, job, batch, fragment)
+    elif batch.scored:
+        job.scored.append(batch)
 
 
 def _name(batch: MicroBatch, key: SampleKey) -> tuple[str, int]:
@@ -163,6 +166,8 @@ def _scored(state: State, job: Job, lease: Lease, worker: Worker, result: ScoreR
     if fragment.unscored:
         fragment.score_tries += 1
         requeue_score(state, job, batch, fragment)
+    elif batch.scored:
+        job.scored.append(batch)
 
 
 def _failure(prompt: str, index: int, why: str) -> SampleScore:

@@ -20,11 +20,8 @@ class GroupPlan:
     prompt: Prompt
     levels: tuple[float, ...]
     samples: tuple[SampleRequest, ...]
-
-    @property
-    def num_pairs(self) -> int:
-        """(sample, timestep) pairs of the whole group."""
-        return sum(len(sample.timesteps) for sample in self.samples)
+    num_pairs: int
+    """(sample, timestep) pairs that it adds to Z0, the planned normaliser: after best-of-N, before any failure."""
 
 
 def plan_rollout(spec: JobSpec, rollout: int) -> tuple[tuple[GroupPlan, ...], ...]:
@@ -47,6 +44,7 @@ def plan_evaluation(spec: JobSpec, num_samples: int) -> tuple[GroupPlan, ...]:
         GroupPlan(
             prompt=prompt,
             levels=silent,
+            num_pairs=0,
             samples=tuple(
                 SampleRequest(
                     index=index,
@@ -61,28 +59,25 @@ def plan_evaluation(spec: JobSpec, num_samples: int) -> tuple[GroupPlan, ...]:
     )
 
 
-def planned_pairs(spec: JobSpec, group: GroupPlan) -> int:
-    """What the group adds to Z0, the planned normaliser: after best-of-N, before any failure."""
-    if spec.rules.best_of_n is None:
-        return group.num_pairs
-    return spec.rules.best_of_n * len(group.samples[0].timesteps)
-
-
 def _group(spec: JobSpec, rollout: int, prompt: Prompt) -> GroupPlan:
     rules, key = spec.rules, (spec.seed, rollout, prompt.uid)
     window = draw_window(
         spec.num_timesteps, rules.window_size, rules.window_lo, rules.window_hi, *key, kernel=rules.kernel
     )
+    samples = tuple(
+        SampleRequest(
+            index=index,
+            initial_seed=seed_of("initial", *key, 0 if rules.shared_initial_noise else index),
+            noise_seed=seed_of("noise", *key, index),
+            timesteps=select_timesteps(window.indexes, rules.timestep_fraction, rules.timestep_order, *key, index),
+        )
+        for index in range(spec.samples_per_prompt)
+    )
+    # Every sample of a group trains on equally many timesteps, so it does not matter which of them are selected.
+    num_trained = len(samples) if rules.best_of_n is None else rules.best_of_n
     return GroupPlan(
         prompt=prompt,
         levels=levels(spec.num_timesteps, window, rules.noise_level),
-        samples=tuple(
-            SampleRequest(
-                index=index,
-                initial_seed=seed_of("initial", *key, 0 if rules.shared_initial_noise else index),
-                noise_seed=seed_of("noise", *key, index),
-                timesteps=select_timesteps(window.indexes, rules.timestep_fraction, rules.timestep_order, *key, index),
-            )
-            for index in range(spec.samples_per_prompt)
-        ),
+        samples=samples,
+        num_pairs=num_trained * len(samples[0].timesteps),
     )

@@ -1,7 +1,6 @@
 """Builds the tasks that are sent: what the core knows, put into words of the wire. Decides nothing."""
 
 from broker.microbatch import Fragment, MicroBatch, Selected
-from broker.plan import planned_pairs
 from broker.state import Job, Worker
 from digend.wire.tasks import (
     CheckpointTask,
@@ -115,7 +114,7 @@ def checkpoint(job: Job) -> CheckpointTask:
 
 def planned(job: Job) -> int:
     """Z0: pairs of the open global step if nothing fails."""
-    return sum(planned_pairs(job.spec, group) for batch in job.step_batches() for group in batch.groups)
+    return sum(group.num_pairs for batch in job.step_batches() for group in batch.groups)
 
 
 def trained(job: Job) -> int:

@@ -20,19 +20,31 @@ def usable(score: SampleScore) -> bool:
 
 def resolve(state: State, job: Job) -> None:
     """Move every micro-batch that is fully scored, and whose barrier has fallen, to RESOLVED or beyond."""
-    batches = [batch for batch in job.rollout if batch.phase is Phase.CLAIMED and batch.scored]
-    for batch in batches:
-        if job.spec.rules.std != "global":
+    if not job.scored:
+        return
+    batches = [batch for batch in job.barred + job.scored if batch.purpose == "train" and _waits(batch)]
+    job.scored, job.barred = [], []
+    if job.spec.rules.std != "global":
+        for batch in batches:
             _settle(state, job, batch, None)
-            continue
-        shared = _global_std(job, batch)
-        if shared is not None:
-            _settle(state, job, batch, shared)
+        return
+    shared = {step: _global_std(job, step) for step in dict.fromkeys(batch.global_step for batch in batches)}
+    for batch in batches:
+        value = shared[batch.global_step]
+        if value is None:
+            job.barred.append(batch)
+        elif _waits(batch):
+            _settle(state, job, batch, value)
 
 
-def _global_std(job: Job, batch: MicroBatch) -> float | None:
+def _waits(batch: MicroBatch) -> bool:
+    """Whether it is still what it was: it may have been lost since it was scored, and be made again."""
+    return batch.phase is Phase.CLAIMED and batch.scored
+
+
+def _global_std(job: Job, global_step: int) -> float | None:
     """One for all samples of a global step, so a micro-batch that was made again gets that of its peers."""
-    peers = [peer for peer in job.rollout if peer.global_step == batch.global_step]
+    peers = [peer for peer in job.rollout if peer.global_step == global_step]
     for peer in peers:
         if peer.outcome is not None:
             return peer.outcome.global_std

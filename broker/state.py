@@ -122,6 +122,14 @@ class Job:
     encoding: dict[str, str] = field(default_factory=dict)
     """prompt uid -> lease"""
     unencoded: list[Prompt] = field(default_factory=list)
+    unencoded_of: tuple[int, int, bool] | None = None
+    """What `unencoded` was looked for in; None: embeddings were lost since."""
+    scored: list[MicroBatch] = field(default_factory=list)
+    """fully scored since it was last looked at"""
+    barred: list[MicroBatch] = field(default_factory=list)
+    """fully scored, behind the barrier of `std = "global"`"""
+    retired_of: tuple[Stamp, int, int, bool] | None = None
+    """When old versions were last looked for."""
     """Prompts that are about to be used and are neither encoded nor being so; made anew before every dispatch."""
     rollout: list[MicroBatch] = field(default_factory=list)
     rollout_stamp: Stamp = (0, 0)
@@ -179,7 +187,9 @@ class Job:
     def applied(self) -> tuple[int, ...]:
         """What the trainer has accumulated since its last commit."""
         return tuple(
-            batch.index for batch in self.step_batches() if batch.phase is Phase.APPLIED and batch.update is not None
+            batch.index
+            for batch in self.rollout
+            if batch.global_step == self.global_step and batch.phase is Phase.APPLIED and batch.update is not None
         )
 
     def count(self, name: str, by: int = 1) -> None:

@@ -168,3 +168,17 @@ def test_fast_and_slow_generators_end_together() -> None:
     assert end is not None
     busy = sum(body.end_ns - body.start_ns for body in bodies(simulation, TaskRecord) if "generator" in body.worker)
     assert busy / (2 * end) > 0.85
+
+
+def test_with_fewer_samples_than_generators_micro_batches_take_turns() -> None:
+    """Two samples on four equal generators: two micro-batches are made side by side, and none is claimed ahead."""
+    spec = job(samples_per_prompt=2, num_global_steps=1)
+    simulation = finished(spec, 4)
+    made: dict[int, set[tuple[str, int]]] = defaultdict(set)
+    for body in bodies(simulation, TaskRecord):
+        if body.task == "generate":
+            made[body.micro_batch].add((body.worker, body.start_ns))
+    assert {worker for worker, _ in made[0]} == {"n/generator/0", "n/generator/1"}
+    assert {worker for worker, _ in made[1]} == {"n/generator/2", "n/generator/3"}
+    starts = [min(start for _, start in made[index]) for index in range(4)]
+    assert starts[0] == starts[1] < starts[2] == starts[3]
