@@ -56,8 +56,8 @@ def checkpoint_folder(runs_dir: Path, job: str, global_step: int) -> Path:
 def write_checkpoint(folder: Path, checkpoint: Checkpoint, keep: int, extras: Callable[[Path], None]) -> str:
     """Write `folder` whole and delete the oldest beyond `keep`; `extras` adds files to it while it is still hidden.
 
-    Returns the manifest's digest. Raises TaskFault("checkpoint") where the disk says no, with `retry` where it only lacks
-    room; what was there stays.
+    Returns the manifest's digest. Raises TaskFault("checkpoint") where the disk says no, with `retry` where it only
+    lacks room; what was there stays.
     """
     hidden = folder.with_name(f"{_UNFINISHED}{folder.name}")
     try:
