@@ -27,6 +27,8 @@ from tests.e2e.run import Run
 
 ROOT = Path(__file__).parents[2]
 JOB = ROOT / "configs" / "jobs" / "shapes-flow-grpo.toml"
+KEEP = bool(os.environ.get("DIGEND_KEEP_CLUSTERS"))
+"""Whether folders stay, with journals, logs and runs, to see what went wrong."""
 PATIENCE_S = 180.0
 """For anything that ends by itself; machines may be busy with other things."""
 
@@ -205,7 +207,8 @@ def running(
         yield cluster
     finally:
         cluster.stop()
-        shutil.rmtree(folder, ignore_errors=True)
+        if not KEEP:
+            shutil.rmtree(folder, ignore_errors=True)
 
 
 def short_folder() -> Path:

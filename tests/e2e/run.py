@@ -4,12 +4,12 @@ Reads only what is in the folder, through the recorder's own reader.
 """
 
 import json
-from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
 
 from daemons.recorder.eventlog import read_events
+from digend.telemetry.stages import stage_table
 from digend.wire.records import EvaluationRecord, Notice, Record, RestartRecord, StepRecord, TaskRecord
 
 Body = TypeVar("Body")
@@ -89,7 +89,10 @@ def assert_counted_once(run: Run, num_global_steps: int) -> None:
     assert done == num_global_steps
 
 
-def last_of_each_step(run: Run) -> Iterator[StepRecord]:
-    """The steps that the final weights are made of: those of the newest incarnation that closed them."""
-    newest = {step.global_step: step for step in run.steps}
-    yield from (newest[number] for number in sorted(newest))
+def assert_time_is_accounted_for(run: Run, *workers: str) -> None:
+    """Seconds by stage and worker sum to wall time x workers within 2 %, and so does what has a name."""
+    table = stage_table(run.records)
+    assert set(table.seconds) == set(workers)
+    total = sum(sum(row.values()) for row in table.seconds.values())
+    assert abs(total - table.wall_s * len(workers)) <= 0.02 * table.wall_s * len(workers)
+    assert table.unaccounted_share <= 0.02, table.seconds

@@ -10,7 +10,7 @@ import pytest
 from digend.wire.records import TaskRecord
 from tests.e2e.cluster import Cluster
 from tests.e2e.pairs import PairKey, trained_pairs
-from tests.e2e.run import Run, assert_counted_once
+from tests.e2e.run import Run, assert_counted_once, assert_time_is_accounted_for
 
 Check = Callable[[Run], None]
 GENERATORS = {"t/generator/0", "t/generator/1"}
@@ -95,6 +95,7 @@ def test_it_completes_and_trains_the_same_pairs(cluster: Cluster, reference: dic
     assert [step.num_samples for step in run.steps] == [8, 8, 8, 8]
     assert run.counters["stale_micro_batches"] == run.counters["masked_samples"] == run.counters["failed_tasks"] == 0
     check(run)
+    assert_time_is_accounted_for(run, *run.summary["stage_seconds"])
     pairs = trained_pairs(cluster.journal, name)
     assert set(pairs) == set(reference)
     assert pairs == pytest.approx(reference, abs=1e-2)

@@ -4,6 +4,7 @@ A cluster of its own, whose runs and state lie on small file systems; its jobs a
 """
 
 import os
+import shutil
 import subprocess
 from collections.abc import Iterator
 from contextlib import ExitStack
@@ -25,6 +26,7 @@ ROLES = {"driver": {}, "recorder": True, "trainer": {"device": "cpu"}}
 def small(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
     folder = short_folder()
     with ExitStack() as stack:
+        stack.callback(shutil.rmtree, folder, ignore_errors=True)
         for name, size in (("runs", RUNS_MIB), ("state", STATE_MIB)):
             (folder / name).mkdir()
             mount = ["mount", "-t", "tmpfs", "-o", f"size={size}m", "none", str(folder / name)]

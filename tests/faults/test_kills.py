@@ -6,7 +6,7 @@ import sys
 from digend.wire.records import RestartRecord
 from tests.e2e.cluster import ROOT, Cluster, answers, environment, wait_until
 from tests.e2e.pairs import trained_pairs
-from tests.e2e.run import Run, assert_counted_once
+from tests.e2e.run import Run, assert_counted_once, assert_time_is_accounted_for
 
 JOB = ("data.samples_per_prompt=8", "eval.samples=1", "training.deterministic=true")
 """Long enough to be hit in the middle."""
@@ -14,6 +14,8 @@ JOB = ("data.samples_per_prompt=8", "eval.samples=1", "training.deterministic=tr
 
 def assert_sound(run: Run) -> None:
     assert_counted_once(run, 4)
+    assert_time_is_accounted_for(run, *run.summary["stage_seconds"])
+    assert {"t/trainer/0", "t/generator/0"} <= set(run.summary["stage_seconds"])
     for step in run.steps:
         assert step.first_max_abs_log_ratio <= 1e-6, "trained on samples of other weights"
 
