@@ -117,7 +117,7 @@ class RecordsPersisted:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DiskState:
-    """The journal's or run folder's disk is full (or has room again): no new jobs are started meanwhile."""
+    """The journal's or run folder's disk is full, or has room again. Meanwhile no job starts and none gets a new task."""
 
     full: bool
     reason: str
