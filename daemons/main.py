@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from digend import __version__
 from digend.exitcodes import ExitCode
 
 if TYPE_CHECKING:
@@ -20,9 +21,23 @@ SLOT = click.option("--slot", default=0, show_default=True, help="Which of the n
 LIFELINE = click.option("--lifeline", type=int, hidden=True, help="Pipe that `digend up` holds the other end of.")
 
 
-@click.group(context_settings={"help_option_names": ["-h", "--help"]})
+EPILOG = """\b
+Examples:
+  digend doctor configs/nodes/laptop.toml
+  digend up configs/nodes/laptop.toml
+
+\b
+Jobs are submitted with digenctl. Exit codes of daemons: 0 or 42 asked to stop, 78 bad configuration.
+"""
+
+
+@click.group(epilog=EPILOG, context_settings={"help_option_names": ["-h", "--help"]})
+@click.version_option(__version__, message="%(prog)s %(version)s")
 def cli() -> None:
-    """Daemons that post-train diffusion and flow-matching generators. All run in the foreground."""
+    """Daemons that post-train diffusion and flow-matching generators. All run in the foreground.
+
+    `up` starts the others; each can also be started alone.
+    """
 
 
 def main() -> None:
@@ -55,7 +70,10 @@ def _run(node_file: str, lifeline: int | None, run: Callable[["NodeConfig"], int
 @NODE
 @LIFELINE
 def driver(node_file: str, lifeline: int | None) -> None:
-    """The broker: jobs, queues, leases, policy versions, journal. One a cluster."""
+    """The broker: jobs, queues, leases. One a cluster.
+
+    Owns policy versions and the journal too: what it decided survives its end.
+    """
 
     def run(node: "NodeConfig") -> int:
         from daemons.driver.main import run as run_driver
@@ -69,7 +87,7 @@ def driver(node_file: str, lifeline: int | None) -> None:
 @NODE
 @LIFELINE
 def recorder(node_file: str, lifeline: int | None) -> None:
-    """Writes run folders: curves, pictures, report. One a cluster."""
+    """Writes curves, pictures, reports. One a cluster."""
 
     def run(node: "NodeConfig") -> int:
         from daemons.recorder.main import run as run_recorder
@@ -84,7 +102,10 @@ def recorder(node_file: str, lifeline: int | None) -> None:
 @SLOT
 @LIFELINE
 def generator(node_file: str, slot: int, lifeline: int | None) -> None:
-    """Encodes prompts, rolls out, decodes; scores too where the reward is colocated. One a GPU."""
+    """Encodes prompts, rolls out, decodes. One a GPU.
+
+    Scores too where the reward is colocated.
+    """
 
     def run(node: "NodeConfig") -> int:
         from daemons.generator import run as run_generator
@@ -99,7 +120,10 @@ def generator(node_file: str, slot: int, lifeline: int | None) -> None:
 @SLOT
 @LIFELINE
 def trainer(node_file: str, slot: int, lifeline: int | None) -> None:
-    """Loss, gradients, optimizer, publishing; generates where the job says so."""
+    """Loss, gradients, optimizer, publishing.
+
+    Generates too where the job says so.
+    """
 
     def run(node: "NodeConfig") -> int:
         from daemons.trainer import run as run_trainer
@@ -129,7 +153,11 @@ def reward(node_file: str, slot: int, lifeline: int | None) -> None:
 @click.option("--ready-file", type=click.Path(), help="Written once the driver answers and all workers have joined.")
 @click.option("--pid-file", type=click.Path(), help="Holds the process id while `up` runs.")
 def up(node_file: str, ready_file: str | None, pid_file: str | None) -> None:
-    """Start, watch and restart everything that NODE.toml names, until Ctrl-C or SIGTERM."""
+    """Start, watch and restart what NODE.toml names.
+
+    Ctrl-C or SIGTERM stops all of it in order, a second one at once. Ends with 0 when asked to stop, with 78 where the
+    configuration was refused.
+    """
     node = read_node(node_file)
     from daemons.up import run
 
@@ -139,7 +167,11 @@ def up(node_file: str, ready_file: str | None, pid_file: str | None) -> None:
 @cli.command()
 @click.argument("node_file", metavar="NODE.toml")
 def doctor(node_file: str) -> None:
-    """Check that this box can run what NODE.toml names: python, packages, devices, address, disk."""
+    """Check that this box can run what NODE.toml names.
+
+    Looks at python, packages, devices, address, disk. Ends with 0 where all is well, 3 where something is odd, 78 where
+    something will not work.
+    """
     node = read_node(node_file)
     from daemons.doctor import run
 
@@ -181,7 +213,7 @@ def install_units(prefix: str, user: str, digend: str | None) -> None:
 
 @cli.command()
 def version() -> None:
-    """Versions of digend and of what decides numbers."""
+    """Versions of digend, torch and the like."""
     from daemons.worker.versions import installed_versions
 
     versions = installed_versions()

@@ -146,7 +146,10 @@ async def supervise(
     chosen = programs(node)
     if not chosen:
         raise _refused(node_file, "names no process: add [driver], [generator], [trainer], [reward] or recorder = true")
-    logs = LogFiles(Path(node.state) / "logs", prefixed=node.log_format == "console")
+    try:
+        logs = LogFiles(Path(node.state) / "logs", prefixed=node.log_format == "console")
+    except OSError as error:
+        raise _refused(node_file, f"state: {node.state} cannot be made: {error.strerror}") from None
     with ExitStack() as stack:
         stack.enter_context(_only_one(Path(node.state) / "up.lock", node_file))
         lifeline, held = os.pipe()
@@ -166,7 +169,7 @@ async def supervise(
         loop = asyncio.get_running_loop()
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, supervisor.ask_to_stop)
-        telling = asyncio.create_task(_tell_ready(node, chosen, ready_file), name="ready")
+        telling = asyncio.create_task(_tell_ready(node, node_file, chosen, ready_file), name="ready")
         try:
             return await supervisor.run()
         finally:
@@ -174,9 +177,11 @@ async def supervise(
             await asyncio.gather(telling, return_exceptions=True)
 
 
-async def _tell_ready(node: NodeConfig, chosen: list[Program], ready_file: str | None) -> None:
+async def _tell_ready(node: NodeConfig, node_file: str, chosen: list[Program], ready_file: str | None) -> None:
     await wait_until_ready(node, [program.worker_name(node.name) for program in chosen if program.role != "driver"])
     _say_ready(ready_file)
+    if node.driver and node.log_format == "console":
+        print(f"the next step: digenctl submit JOB.toml --watch --node {node_file}", file=sys.stderr, flush=True)
 
 
 def _say_ready(ready_file: str | None) -> None:

@@ -8,6 +8,7 @@ import fcntl
 import json
 import re
 from collections.abc import Mapping, Sequence
+from errno import ENOSPC
 from pathlib import Path
 from typing import IO
 
@@ -28,15 +29,24 @@ class Locked(Exception):
     """Another recorder writes to the same folder."""
 
 
+class Unwritable(Exception):
+    """The folder cannot be made or written, and starting again would not help (a full disk is no such case)."""
+
+
 class Archive:
-    """Opened on start; `close` gives the folder to the next recorder."""
+    """Opened on start; `close` gives the folder to the next recorder. Raises Locked, Unwritable."""
 
     def __init__(self, folder: Path, puller: Puller) -> None:
-        folder.mkdir(parents=True, exist_ok=True)
         self._folder = folder
         self._puller = puller
         self._runs: dict[str, Run] = {}
-        self._lock = _lock(folder)
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+            self._lock = _lock(folder)
+        except OSError as error:
+            if error.errno == ENOSPC:
+                raise
+            raise Unwritable(f"runs: {folder} cannot be written: {error.strerror}") from None
 
     def close(self) -> None:
         self._runs.clear()

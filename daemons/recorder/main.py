@@ -6,7 +6,7 @@ import uuid
 from pathlib import Path
 
 from daemons.notify import Notifier
-from daemons.recorder.archive import Archive, Locked
+from daemons.recorder.archive import Archive, Locked, Unwritable
 from daemons.recorder.conversation import Identity, Recorder, RecorderTiming
 from daemons.recorder.puller import BlobPuller
 from daemons.reload import NodeFile
@@ -27,7 +27,7 @@ def run(node: NodeConfig, node_file: str | None = None) -> int:
     set_up(node.log_format, node.log_level, f"{node.name}/recorder")
     try:
         return asyncio.run(_record(node, node_file))
-    except (BadAddress, Locked) as error:
+    except (BadAddress, Locked, Unwritable) as error:
         logger().error("cannot start", reason=str(error))
         return ExitCode.BAD_CONFIG
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from daemons.recorder.archive import Archive, Hole, Locked
+from daemons.recorder.archive import Archive, Hole, Locked, Unwritable
 from digend.wire.records import Record
 from tests.recorder.plausible import JOB_TOML, PictureBook, plausible_run
 
@@ -175,6 +175,12 @@ def test_two_recorders_do_not_share_a_folder(tmp_path: Path) -> None:
         Archive(tmp_path, PictureBook())
     first.close()
     Archive(tmp_path, PictureBook()).close()
+
+
+def test_a_folder_that_cannot_be_made_is_named(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    with pytest.raises(Unwritable, match=f"runs: {tmp_path}/file/runs cannot be written: Not a directory"):
+        Archive(tmp_path / "file" / "runs", PictureBook())
 
 
 FULL_DISK = """

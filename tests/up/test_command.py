@@ -10,6 +10,7 @@ from time import monotonic, sleep
 import pytest
 
 from daemons.ready import present
+from digend import __version__
 from tests.up.conftest import ROOT, TIMEOUT_S, gone
 
 
@@ -44,6 +45,8 @@ def test_version_and_help() -> None:
     assert helped.returncode == 0
     for command in ("up", "driver", "generator", "trainer", "reward", "recorder", "doctor", "version"):
         assert command in helped.stdout
+    assert "..." not in helped.stdout.partition("Commands:")[2], "what a command does is cut off"
+    assert digend("--version").stdout == f"digend {__version__}\n"
     assert "lifeline" not in digend("driver", "--help").stdout
 
 
@@ -56,19 +59,24 @@ def test_usage_and_bad_configuration(folder: Path) -> None:
     nothing = digend("up", node_file(folder, ""))
     assert nothing.returncode == 78
     assert "names no process" in nothing.stderr
+    (folder / "state").touch()
+    no_folder = digend("up", node_file(folder))
+    assert no_folder.returncode == 78
+    assert f"state: {folder}/state cannot be made: Not a directory" in no_folder.stderr
 
 
 def test_up_from_ready_to_stopped(folder: Path) -> None:
     """Ready, the driver killed and back, a second `up` refused, stopped: 0, and nobody is left."""
     node, ready, pid = node_file(folder), folder / "ready", folder / "pid"
     address = f"ipc://{folder}/d.sock"
-    up = subprocess.Popen(
-        [sys.executable, "-m", "daemons.main", "up", node, "--ready-file", str(ready), "--pid-file", str(pid)],
-        cwd=ROOT,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.DEVNULL,
-        text=True,
-    )
+    with (folder / "log").open("wb") as log:
+        up = subprocess.Popen(
+            [sys.executable, "-m", "daemons.main", "up", node, "--ready-file", str(ready), "--pid-file", str(pid)],
+            cwd=ROOT,
+            stdout=subprocess.PIPE,
+            stderr=log,
+            text=True,
+        )
     try:
         assert wait_for(ready) == "ready\n"
         assert int(wait_for(pid)) == up.pid
@@ -87,6 +95,7 @@ def test_up_from_ready_to_stopped(folder: Path) -> None:
         output, _ = up.communicate(timeout=30)
     assert up.returncode == 0
     assert output == "ready\n"
+    assert f"the next step: digenctl submit JOB.toml --watch --node {node}" in (folder / "log").read_text()
     assert not ready.exists()
     assert not pid.exists()
 
