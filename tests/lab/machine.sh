@@ -97,6 +97,10 @@ up() {
 }
 
 down() {
+    if [ ! -e "$folder/nspawn.pid" ]; then # it never came so far
+        rm -rf "$folder"
+        return
+    fi
     nspawn=$(cat "$folder/nspawn.pid")
     leader=$(cat "$folder/leader" 2>/dev/null || echo)
     if [ -n "$leader" ]; then

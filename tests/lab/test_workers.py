@@ -45,7 +45,7 @@ def test_a_job_to_its_end_and_its_lines_in_the_journal(workers: Host, tmp_path: 
     wait_until(lambda: workers.execute("test", "-s", report).returncode == 0, "the report is written")
     assert workers.run("stat", "-c", "%U %a", report).split() == ["digend", "640"]
     updates = workers.journal("DIGEND_JOB=first", "DIGEND_TASK=update", "DIGEND_POLICY_VERSION=3")
-    assert {entry["_SYSTEMD_UNIT"] for entry in updates} == {f"{TRAINER}.service"}
+    assert {entry["SYSLOG_IDENTIFIER"] for entry in updates} == {"digend-trainer-0", "digend-driver"}
     assert {entry["DIGEND_MICRO_BATCH"] for entry in updates} == {"0", "1"}
     told = workers.journal("DIGEND_JOB=first", "_SYSTEMD_UNIT=digend-driver.service")
     steps = [entry for entry in told if entry["MESSAGE"].startswith("global step closed")]
