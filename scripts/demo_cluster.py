@@ -28,7 +28,11 @@ UP = [sys.executable, "-m", "daemons.main", "up"]
 
 
 class DemoFailed(Exception):
-    """The message is for the person at the terminal."""
+    """The message is for the person at the terminal, `code` is the demo's exit code."""
+
+    def __init__(self, message: str, code: int = 1) -> None:
+        super().__init__(message)
+        self.code = code
 
 
 @dataclass(kw_only=True)
@@ -87,6 +91,15 @@ class Cluster:
         return [sys.executable, "-m", "clients", *words, "--node", str(self.node)]
 
 
+def check_job(words: Sequence[str]) -> None:
+    """Whether the job file and its changes are valid, before anything is started. Raises DemoFailed, with digenctl's
+    exit code."""
+    command = [sys.executable, "-m", "clients", "submit", *words, "--check"]
+    code = subprocess.run(command, cwd=ROOT, stdout=subprocess.DEVNULL, check=False).returncode
+    if code:
+        raise DemoFailed("nothing was started", code)
+
+
 @contextmanager
 def running(base: Path) -> Iterator[Cluster]:
     """A cluster of the processes that the node file `base` names, ready for jobs. Its folder is removed with it, but
@@ -102,7 +115,7 @@ def running(base: Path) -> Iterator[Cluster]:
         except DemoFailed as error:
             wanted = True
             logs = f"logs are in {state}/logs, that of `digend up` is {state}/up.log"
-            raise DemoFailed(f"{error}\ndemo: {logs}") from error
+            raise DemoFailed(f"{error}\ndemo: {logs}", error.code) from error
         finally:
             if not cluster.keep:
                 cluster.stop()

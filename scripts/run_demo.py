@@ -14,7 +14,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any, NoReturn
 
-from scripts.demo_cluster import ROOT, DemoFailed, running, wait_for
+from scripts.demo_cluster import ROOT, DemoFailed, check_job, running, wait_for
 
 JOB = ROOT / "configs/jobs/shapes-flow-grpo.toml"
 NODES = ROOT / "configs/nodes"
@@ -23,11 +23,13 @@ REPORT_S = 30.0
 HEADLINE = (("accuracy", "shapes_both.accuracy"), ("independent", "shapes_independent"))
 """What the last line calls the metrics of the demo's own job; where a job has none of them, its reward stands in."""
 
+SET_HELP = "change a key of the job, such as training.global_steps=2; may be repeated"
+
 QUIET = {"OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1", "TOKENIZERS_PARALLELISM": "false"}
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """Ends the process: 0 where the job completed, 1 where not, 128 + n after signal n."""
+    """Ends the process: 0 where the job completed, 1 where not, 78 where it is not valid, 128 + n after signal n."""
     options = parse(arguments)
     for number in (signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, _exit_on_signal)
@@ -35,7 +37,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
     try:
         result = run(options)
     except DemoFailed as error:
-        sys.exit(f"demo: {error}")
+        print(f"demo: {error}", file=sys.stderr)
+        sys.exit(error.code)
     except KeyboardInterrupt:
         sys.exit(128 + signal.SIGINT)
     print(result, flush=True)
@@ -48,7 +51,7 @@ def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     mode.add_argument("--colocated", action="store_true", help="one trainer does everything, without a generator")
     mode.add_argument("--dedicated-reward", action="store_true", help="a process of its own scores the samples")
     parser.add_argument("--job", type=Path, default=JOB, metavar="FILE", help=f"default: {JOB.relative_to(ROOT)}")
-    parser.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", help="change a key of the job")
+    parser.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", help=SET_HELP)
     parser.add_argument("--keep", action="store_true", help="leave the cluster running afterwards")
     options = parser.parse_args(arguments)
     if not options.job.is_file():
@@ -58,11 +61,12 @@ def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
 
 def run(options: argparse.Namespace) -> str:
     """The demo from start to stop; returns the last line. Raises DemoFailed."""
-    base = node_file(options)
+    base, job = node_file(options), [str(options.job.resolve()), *overrides(options)]
+    check_job(job)
     say(f"starting the processes of {base.relative_to(ROOT)} (some seconds each)")
     with running(base) as cluster:
         say(f"ready; look at it from another terminal: {ROOT}/.venv/bin/digenctl status --node {cluster.node}")
-        cluster.run_job([str(options.job.resolve()), *overrides(options)])
+        cluster.run_job(job)
         detail = cluster.job()
         run_folder = cluster.runs / detail["job"]["id"]
         wait_for(lambda: is_told(run_folder, detail["num_records"]), REPORT_S)

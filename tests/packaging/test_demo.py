@@ -162,6 +162,24 @@ def test_a_cluster_that_does_not_come_up_is_a_failure(ended: Path, monkeypatch: 
     shutil.rmtree(str(caught.value).partition("logs are in ")[2].partition("/logs")[0])
 
 
+def test_a_job_that_is_not_valid_starts_nothing() -> None:
+    command = [sys.executable, "-m", "scripts.run_demo", "--set", "training.global_stps=2"]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout) == (78, "")
+    assert "did you mean training.global_steps?" in done.stderr
+    assert "demo: nothing was started" in done.stderr
+
+
+@pytest.mark.parametrize("script", ["setup", "test"])
+def test_scripts_have_help_that_does_nothing(tmp_path: Path, script: str) -> None:
+    (tmp_path / "scripts").mkdir()
+    shutil.copy(ROOT / "scripts" / script, tmp_path / "scripts")
+    command = ["sh", str(tmp_path / "scripts" / script), "--help"]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    assert done.stdout.startswith(f"usage: scripts/{script}")
+    assert [path.name for path in tmp_path.iterdir()] == ["scripts"]
+
+
 def test_help_needs_nothing_but_python() -> None:
     command = ["sh", str(ROOT / "scripts/demo"), "--help"]
     environment = {"PATH": "/usr/bin:/bin", "PYTHON": os.path.realpath(sys.executable)}
