@@ -117,7 +117,7 @@ class RecordsPersisted:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DiskState:
-    """The journal's or run folder's disk is full, or has room again. Meanwhile no job starts and none gets a new task."""
+    """The disk of the journal or of run folders is full, or has room again. Meanwhile no job is given a task."""
 
     full: bool
     reason: str
