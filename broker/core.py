@@ -87,7 +87,7 @@ def _submitted(state: State, event: JobSubmitted) -> None:
 def _cancelled(state: State, event: CancelRequested) -> None:
     job = state.jobs.get(event.job)
     if job is not None and job.open:
-        finish(state, job, "cancelled", "asked for")
+        finish(state, job, "cancelled", "by request")
 
 
 def _gone(state: State, event: WorkerGone) -> None:

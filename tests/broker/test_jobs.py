@@ -97,7 +97,7 @@ def test_cancelled_at_every_instant() -> None:
         simulation.cancel("j1")
         simulation.run()
         simulation.settle()
-        assert last_state(simulation) == ("cancelled", "asked for")
+        assert last_state(simulation) == ("cancelled", "by request")
         audit(simulation, spec)
         started = simulation.job("j1").started_ns
         if started is not None and at:

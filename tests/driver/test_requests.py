@@ -184,7 +184,7 @@ async def test_records_come_in_order_and_say_when_they_end(tmp_path: Path) -> No
         whole = await ask(0)
         assert whole.finished
         assert [each.seq for each in whole.records] == list(range(len(whole.records)))
-        assert whole.records[-1].body == JobState(state="cancelled", reason="asked for")
+        assert whole.records[-1].body == JobState(state="cancelled", reason="by request")
         rest = await ask(len(whole.records) - 1)
         assert (rest.records, rest.finished) == (whole.records[-1:], True)
 
