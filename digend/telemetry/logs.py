@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from typing import TextIO
 
 import structlog
-from structlog.typing import FilteringBoundLogger, Processor
+from structlog.typing import EventDict, FilteringBoundLogger, Processor
 
 from digend.telemetry.journald import JournalHandler, is_journal
 
@@ -92,4 +92,11 @@ def _last(log_format: str, out: TextIO) -> list[Processor]:
     strip = structlog.stdlib.ProcessorFormatter.remove_processors_meta
     if log_format == "json":
         return [strip, structlog.processors.dict_tracebacks, structlog.processors.JSONRenderer(default=str)]
-    return [strip, structlog.dev.ConsoleRenderer(colors=out.isatty())]
+    return [strip, _short, structlog.dev.ConsoleRenderer(colors=out.isatty())]
+
+
+def _short(_logger: object, _method: str, event: EventDict) -> EventDict:
+    """For people: seconds are enough, and whose lines these are stands in the file's name or before each of them."""
+    event.pop("process", None)
+    event["timestamp"] = event["timestamp"][:19].replace("T", " ") + "Z"
+    return event

@@ -4,6 +4,7 @@ import asyncio
 import io
 import json
 import logging
+import re
 from collections.abc import Iterator
 from typing import Any
 
@@ -68,6 +69,13 @@ def test_console_without_a_terminal_has_no_colours() -> None:
     logs.logger().info("hello", size=2)
     assert "hello" in stream.getvalue()
     assert "\x1b" not in stream.getvalue()
+
+
+def test_a_line_for_people_has_whole_seconds_and_no_name_that_stands_before_it() -> None:
+    stream = io.StringIO()
+    logs.set_up("console", "info", "local/driver", stream)
+    logs.logger().info("hello", size=2)
+    assert re.fullmatch(r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\dZ \[info +\] hello +size=2\n", stream.getvalue())
 
 
 async def test_context_reaches_a_thread() -> None:
