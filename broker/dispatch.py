@@ -175,8 +175,15 @@ def _record(state: State, job: Job, view: TrainerView, choice: Choice) -> None:
         times_us=view.model.times.given() if searched and view.model is not None else {},
         states=choice.states,
         exhausted=choice.exhausted,
+        until_step=_last_of_rollout(job),
     )
     state.record(job, decision)
+
+
+def _last_of_rollout(job: Job) -> int:
+    """The last global step that the open rollout feeds: searches look as far as that."""
+    updates = job.spec.updates_per_rollout
+    return min((job.global_step // updates + 1) * updates, job.spec.num_global_steps) - 1
 
 
 def _send_update(state: State, job: Job, worker: Worker) -> bool:

@@ -80,7 +80,8 @@ class Decision:
 
     Where it searched: `tags` that it plans from now on in this global step; microseconds to the end of the last update,
     as planned and if the trainer only updates; the times it went by (`generate`, `assist`, ..., microseconds a
-    micro-batch); the states it looked at, and whether its budget ended first.
+    micro-batch); the states it looked at, and whether its budget ended first. `until_step`: the global step of that
+    last update, another than `global_step` where one rollout feeds several (-1: not told).
     """
 
     strategy: str
@@ -94,6 +95,7 @@ class Decision:
     times_us: dict[str, int] = field(default_factory=dict)
     states: int = 0
     exhausted: bool = False
+    until_step: int = -1
     kind: Literal["decision"] = "decision"
 
 
