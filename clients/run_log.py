@@ -3,15 +3,13 @@
 Reads `job.toml` and `events.jsonl`, up to the first line that is torn. Knows no driver.
 """
 
-import json
-from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
 from typing import Any
 
 from broker.planning.observed import Observed
-from clients.jobs import NotFound
+from clients.run_events import raw_records
 from digend.config.job import JobConfig
 from digend.config.loader import load_job
 
@@ -34,27 +32,14 @@ class RunLog:
 def read_run(path: str) -> RunLog:
     """Raises NotFound where there is no run, ConfigError where its job file cannot be read."""
     folder = Path(path)
-    events = folder / "events.jsonl"
-    if not events.is_file():
-        raise NotFound(f"no run at {path}: {events} is missing")
     tasks: list[Observed] = []
     steps: list[float] = []
-    for record in _records(events):
+    for record in raw_records(folder):
         if record.get("kind") == "task":
             tasks.append(_observed(record))
         elif record.get("kind") == "step":
             steps.append(float(record["seconds"]))
     return RunLog(path=path, job=load_job(folder / "job.toml"), tasks=tuple(tasks), steps=tuple(steps))
-
-
-def _records(events: Path) -> Iterator[dict[str, Any]]:
-    with events.open(encoding="utf-8") as lines:
-        for line in lines:
-            try:
-                record = json.loads(line)
-            except ValueError:
-                return
-            yield record
 
 
 def _observed(record: dict[str, Any]) -> Observed:
