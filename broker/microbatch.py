@@ -55,6 +55,10 @@ class Fragment:
     def unscored(self) -> list[SampleKey]:
         return [key for key in self.keys if key not in self.scores]
 
+    @property
+    def complete(self) -> bool:
+        return self.result is not None and len(self.scores) == self.num_samples
+
     def forget(self) -> None:
         """Its blobs are gone: generate again."""
         self.lease = self.owner = self.result = self.score_lease = self.worker = None
@@ -104,6 +108,8 @@ class MicroBatch:
     failures: int = 0
     assisted: bool = False
     applied_first: bool = False
+    incomplete: int = 0
+    """Position of a fragment that was not scored when it was last looked at."""
     prompts: frozenset[str] = field(init=False)
     """Their uids, for membership only."""
 
@@ -116,9 +122,13 @@ class MicroBatch:
 
     @property
     def scored(self) -> bool:
-        return bool(self.fragments) and all(
-            fragment.result is not None and not fragment.unscored for fragment in self.fragments
-        )
+        """Looks first where something was missing the last time: a pool of a thousand asks a thousand times."""
+        num = len(self.fragments)
+        for at in range(self.incomplete, self.incomplete + num):
+            if not self.fragments[at % num].complete:
+                self.incomplete = at % num
+                return False
+        return num > 0
 
     @property
     def owners(self) -> set[str]:
