@@ -41,7 +41,7 @@ COMMON = (
     "eval.enabled=false",
     "checkpoint.every=0",
 )
-"""All seven timesteps that can be trained are (one window of them), so that the update is about as long as the rollout."""
+"""All seven timesteps that can be trained are, in one window, so that an update is about as long as a rollout."""
 
 VARIANTS: Mapping[str, tuple[str, ...]] = {
     "naive": ("schedule.partition=naive", "training.timestep_width=1", "schedule.strategy=never"),
