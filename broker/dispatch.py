@@ -4,7 +4,7 @@ Who is not given anything gets a cause for its idle time. Decides through `gener
 """
 
 from broker import requests
-from broker.forecast import model_of, snapshot_of
+from broker.forecast import is_unsure, model_of, snapshot_of
 from broker.generation import (
     ahead,
     claimable,
@@ -148,6 +148,7 @@ def _ask_strategy(state: State, job: Job, worker: Worker) -> bool:
         assisted=job.assisted,
         stale=pending is not None and ahead(job, pending),
         alone=not any(lease.job == job.id and lease.micro_batch is not None for lease in state.leases.values()),
+        unsure=isinstance(strategy, Searching) and model is None and is_unsure(job, worker),
         model=model,
         snapshot=snapshot_of(state, job, worker, model) if model is not None else None,
     )

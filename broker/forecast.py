@@ -58,6 +58,12 @@ def model_of(state: State, job: Job, trainer: Worker) -> Model | None:
     return Model(times=times, servers=max(1, len(servers)) if dedicated else 0)
 
 
+def is_unsure(job: Job, trainer: Worker) -> bool:
+    """Whether TAG has been known from one task only for more than a global step."""
+    waited = job.assisted_at is not None and job.global_step > job.assisted_at + 1
+    return waited and job.assisted == 0 and _num_assisted(job, trainer) == 1
+
+
 def _ticks(ns: float) -> int:
     return max(1, round(ns / _TICK_NS))
 

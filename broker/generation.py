@@ -146,6 +146,7 @@ def offer_assistance(state: State, job: Job, trainer: Worker) -> bool:
         return False
     job.unclaimed.remove(batch)
     job.assisted += 1
+    job.assisted_at = job.global_step
     fragment = _claim_whole(batch, job.rollout_stamp, trainer)
     return _send(state, job, trainer, batch, fragment, "generate" if job.colocated else "assist")
 

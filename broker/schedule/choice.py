@@ -39,7 +39,9 @@ def choose(strategy: Strategy, view: TrainerView) -> Choice:
 
 def cold(view: TrainerView) -> Choice:
     """While nothing can be foreseen: as `always` at the first bubble of a global step, so that times are measured, and
-    where nobody else generates; then as `never`."""
+    where nobody else generates; then as `never`. Where stale work fills UQ no bubble may come: once, without one."""
+    if view.unsure and view.pending and not view.stale:
+        return Choice(answer=Answer.TAG)
     if view.ready or view.assisted == 0 or view.alone:
         return Choice(answer=Always().decide(view))
     return Choice(answer=Answer.WAIT)

@@ -1,7 +1,7 @@
 """The leases in a worker's hands: waiting, running, done. Owns results until they are acknowledged.
 
 Knows nothing of sockets, engines or time. Invariant: a lease is in exactly one of the three, and a result leaves only
-by `forget` or because its job ended.
+by `forget`.
 """
 
 from dataclasses import dataclass
@@ -93,9 +93,9 @@ class Leases:
         self._outcomes.pop(lease, None)
 
     def end(self, job: str) -> None:
-        """The job is over: what waits is dropped and results are forgotten. A running lease goes on until it stops."""
+        """The job is over: what waits is dropped. A running lease goes on until it stops, and results are told until
+        they are acknowledged: the driver frees the blobs they name."""
         self._waiting = {lease: held for lease, held in self._waiting.items() if held.task.job != job}
-        self._outcomes = {lease: kept for lease, kept in self._outcomes.items() if kept.job != job}
 
     def inventory(self) -> tuple[HeldLease, ...]:
         """What HELLO says of leases: waiting ones count as running."""
