@@ -16,6 +16,8 @@ from broker.schedule.snapshot import Model
 
 WORTH = 0.01
 """A gain below this share is no reason to change a setting: measured times are not better than that."""
+MUCH_LOST = 0.1
+"""Share of generation lost to whole samples that is worth a word, where generation is what takes long."""
 MOST_TRAINERS = 8
 ALONE = "colocated with TSP, one device"
 FEW_BUBBLES = 0.95
@@ -199,7 +201,7 @@ def _warnings(
             text += f" schedule.staleness = {share} would take {_percent(stale[0].seconds / on_policy)} of the time."
         yield text
     loss = loss_of(chosen.placement, shape, chosen.groups)
-    if loss > 0.1:
+    if loss > MUCH_LOST and model.times.generate > model.times.update:
         yield (
             f"{_percent(loss)} of generation is lost because samples are whole: {chosen.groups * shape.samples} "
             f"samples on {len(chosen.placement.generators)} generators. Another number would fit their speeds better."

@@ -11,7 +11,7 @@ from math import ceil
 from broker.planning.devices import Device
 from broker.schedule.snapshot import Model
 from broker.schedule.times import Times
-from broker.work import quantisation_loss, quotas
+from broker.work import quantisation_loss
 
 MICROSECOND = 1e-6
 
@@ -70,19 +70,24 @@ def shares(devices: Sequence[Device]) -> dict[str, float]:
 
 
 def loss_of(placement: Placement, shape: Shape, groups: int) -> float:
-    """How much longer the slowest share of a micro-batch takes than a perfect one, because samples are whole."""
-    return quantisation_loss(groups * shape.samples, shares(placement.generators))
+    """How much longer the slowest share of a micro-batch takes than a perfect one, because samples are whole.
+
+    0 where there are fewer samples than generators: micro-batches then take turns, and the pool is kept busy by
+    several at once.
+    """
+    num = groups * shape.samples
+    return 0.0 if num < len(placement.generators) else quantisation_loss(num, shares(placement.generators))
 
 
 def model_of(placement: Placement, shape: Shape, groups: int, width: int, *, batches: int = 1) -> Model:
     """The times of `batches` micro-batches of `groups` groups, taken as one."""
     num = groups * shape.samples * batches
     generators = placement.generators
-    counts = quotas(num, shares(generators))
+    perfect = num / sum(1 / device.generates for device in generators)
     scorers = placement.rewards if shape.dedicated else generators
     return Model(
         times=Times.exact(
-            generate=exact(max(counts[device.name] * device.generates for device in generators), positive=True),
+            generate=exact(perfect * (1 + loss_of(placement, shape, groups * batches)), positive=True),
             assist=exact(num * placement.trainer.generates, positive=True) if shape.assisted else None,
             update=exact(num * placement.trainer.update[width], positive=True),
             score=exact(_score(scorers, num, shape.dedicated)),

@@ -85,6 +85,13 @@ def test_few_micro_batches_are_warned_about() -> None:
     assert not plan(replace(SHAPE, prompts=64), measured()).warnings
 
 
+def test_samples_that_do_not_fit_the_generators_are_warned_about() -> None:
+    three = (GENERATOR, replace(GENERATOR, name="b"), replace(GENERATOR, name="c", generate=2.0))
+    quick = replace(TRAINER, generate=10.0, update={1: 0.1, 3: 0.1})
+    (warning,) = plan(Shape(prompts=61, samples=4, width=3), measured(*three, quick), trainer=quick.name).warnings
+    assert "25.0 % of generation is lost because samples are whole: 4 samples on 3 generators" in warning
+
+
 def test_a_missing_sequential_time_is_named() -> None:
     wide = [replace(device, update={3: 0.25}) for device in (GENERATOR, TRAINER)]
     assert "without TSP" in plan(replace(SHAPE, prompts=64), measured(*wide)).warnings[0]

@@ -32,6 +32,13 @@ def test_the_slowest_share_is_the_time_of_the_pool() -> None:
     assert loss_of(place, SHAPE, 5) == pytest.approx(0.0)  # 20 samples: 8, 8, 4
 
 
+def test_more_generators_than_samples_take_turns() -> None:
+    """Five generators and four samples: the pool makes a micro-batch in 4/5 of a second on average."""
+    place = placement(*(replace(GENERATOR, name=str(each)) for each in range(5)))
+    assert seconds(model_of(place, SHAPE, 1, 3))["generate"] == 0.8
+    assert loss_of(place, SHAPE, 1) == 0.0
+
+
 def test_dedicated_scoring_is_by_one_process_a_micro_batch() -> None:
     place = replace(placement(), rewards=(replace(TRAINER, role="reward", score=0.5),) * 2)
     model = model_of(place, replace(SHAPE, dedicated=True), 1, 1)
