@@ -113,7 +113,7 @@ def test_a_file_outside_the_allowed_folders(rewards: Cluster) -> None:
     for number, name in enumerate((str(outside), "../outside.py")):
         rewards.submit(f"outside-{number}", *BRIEF, f"rewards[0].name={name}:bright")
         reason = reason_of(rewards.over(f"outside-{number}", "failed"))
-        assert "outside the allowed folders" in reason
+        assert f"{outside} is outside the folders of reward_paths" in reason
     rewards.submit("no-such-function", *BRIEF, "rewards[0].name=bad.py:absent")
     assert "has no function 'absent'" in reason_of(rewards.over("no-such-function", "failed"))
 
