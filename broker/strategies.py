@@ -24,8 +24,8 @@ class TrainerView:
     stale: what is pending belongs to the next global step (TCSS), so that it would be made with an older version.
 
     alone: nobody generates or scores, so that nothing comes to UQ unless the trainer makes it. unsure: TAG was measured
-    once, some steps ago, and no bubble has come since to measure it again. A strategy that searches needs `snapshot` and
-    `model` (None: a time is not known yet).
+    once, some steps ago, and no bubble has come since to measure it again. A strategy that searches needs `snapshot`
+    and `model` (None: a time is not known yet).
     """
 
     pending: int

@@ -15,7 +15,6 @@ class Outcome:
     """How a lease ended: a result, or the error it failed with."""
 
     lease: str
-    job: str
     answer: ResultBody | TaskError
     receipt: Receipt
 

@@ -84,7 +84,7 @@ class Work:
         """A waiting lease fails at once, a running one at its next progress report."""
         if held := self.leases.withdraw(lease):
             error = TaskError(reason="cancelled", message=reason, retry=True)
-            self._finish(Outcome(lease=lease, job=held.task.job, answer=error, receipt=NOTHING_DONE))
+            self._finish(Outcome(lease=lease, answer=error, receipt=NOTHING_DONE))
         elif self.leases.running and self.leases.running.lease == lease and self._context:
             self._context.revoke(reason)
 
@@ -95,7 +95,7 @@ class Work:
             self.revoke(self.leases.running.lease, reason)
 
     async def end(self, job: str) -> None:
-        """The job is over: nobody wants its results, and the engine unloads it as soon as it is free."""
+        """The job is over: nobody wants what runs, and the engine unloads it as soon as it is free."""
         running = self.leases.running
         if running and running.task.job == job:
             self._unwanted = True
@@ -134,7 +134,7 @@ class Work:
         else:
             if ran.prepared:
                 self._prepared[ran.prepared.job] = ran.prepared
-            self._finish(Outcome(lease=held.lease, job=task.job, answer=ran.answer, receipt=ran.receipt))
+            self._finish(Outcome(lease=held.lease, answer=ran.answer, receipt=ran.receipt))
 
     def _finish(self, outcome: Outcome) -> None:
         self.leases.finish(outcome)

@@ -8,8 +8,8 @@ from tests.worker import tasks
 RECEIPT = Receipt(total_ns=1, stages=())
 
 
-def done(lease: str, job: str = "j") -> Outcome:
-    return Outcome(lease=lease, job=job, answer=ResetResult(), receipt=RECEIPT)
+def done(lease: str) -> Outcome:
+    return Outcome(lease=lease, answer=ResetResult(), receipt=RECEIPT)
 
 
 def test_a_lease_waits_runs_is_done_and_is_forgotten() -> None:
@@ -28,18 +28,18 @@ def test_a_lease_waits_runs_is_done_and_is_forgotten() -> None:
     assert leases.start() is None
 
 
-def test_the_end_of_a_job_leaves_others_alone() -> None:
+def test_the_end_of_a_job_drops_what_waits_and_keeps_results() -> None:
     leases = Leases()
-    leases.finish(done("a", "j"))
-    leases.finish(done("b", "k"))
+    leases.finish(done("a"))
+    leases.finish(done("b"))
     leases.offer("c", tasks.update(0, job="j"))
     leases.offer("d", tasks.update(0, job="k"))
     leases.end("j")
-    assert [held.lease for held in leases.inventory()] == ["d", "b"]
+    assert [held.lease for held in leases.inventory()] == ["d", "a", "b"]
 
 
 def test_an_outcome_is_told_to_any_session() -> None:
     error = TaskError(reason="internal", message="m", retry=True)
-    failed = Outcome(lease="a", job="j", answer=error, receipt=RECEIPT)
+    failed = Outcome(lease="a", answer=error, receipt=RECEIPT)
     assert failed.message("s1") == TaskFailed(session="s1", lease="a", error=error, receipt=RECEIPT)
     assert done("a").message("s2") == TaskDone(session="s2", lease="a", result=ResetResult(), receipt=RECEIPT)
