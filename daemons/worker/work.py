@@ -82,7 +82,7 @@ class Work:
 
     def revoke(self, lease: str, reason: str) -> None:
         """A waiting lease fails at once, a running one at its next progress report."""
-        if held := self.leases.withdraw(lease):
+        if self.leases.withdraw(lease):
             error = TaskError(reason="cancelled", message=reason, retry=True)
             self._finish(Outcome(lease=lease, answer=error, receipt=NOTHING_DONE))
         elif self.leases.running and self.leases.running.lease == lease and self._context:
