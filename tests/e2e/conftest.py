@@ -5,6 +5,7 @@ from collections.abc import Iterator
 import pytest
 
 from tests.e2e.cluster import Cluster, running, warm_up
+from tests.e2e.pairs import PairKey, trained_pairs
 from tests.e2e.run import Run
 
 
@@ -20,3 +21,9 @@ def cluster() -> Iterator[Cluster]:
 def short(cluster: Cluster) -> Run:
     """The short job as it is, with one evaluation more."""
     return cluster.run("short", "eval.every=2")
+
+
+@pytest.fixture(scope="session")
+def reference(short: Run, cluster: Cluster) -> dict[PairKey, float]:
+    """The short job's pairs."""
+    return trained_pairs(cluster.journal, short.folder.name)

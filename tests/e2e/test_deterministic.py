@@ -13,11 +13,16 @@ BRIEF = (
 )
 
 
-@pytest.mark.parametrize("generators", ["", "schedule.generators=[]"], ids=["disaggregated", "colocated"])
-def test_the_same_seed_gives_the_same_weights(cluster: Cluster, generators: str) -> None:
-    where = (generators,) if generators else ()
-    name = "colocated" if generators else "disaggregated"
-    first, second = (cluster.run(f"same-{name}-{number}", *BRIEF, *where).weights() for number in range(2))
+@pytest.mark.parametrize(
+    ("name", "where"),
+    [
+        ("disaggregated", "schedule.scoring=colocated"),
+        ("colocated", "schedule.generators=[]"),
+        ("stale", "schedule.staleness=0.5"),
+    ],
+)
+def test_the_same_seed_gives_the_same_weights(cluster: Cluster, name: str, where: str) -> None:
+    first, second = (cluster.run(f"same-{name}-{number}", *BRIEF, where).weights() for number in range(2))
     assert first == second
 
 

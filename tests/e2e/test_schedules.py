@@ -80,12 +80,6 @@ SCHEDULES: dict[str, tuple[tuple[str, ...], Check]] = {
 }
 
 
-@pytest.fixture(scope="session")
-def reference(short: Run, cluster: Cluster) -> dict[PairKey, float]:
-    """The short job's pairs."""
-    return trained_pairs(cluster.journal, short.folder.name)
-
-
 @pytest.mark.parametrize("name", SCHEDULES)
 def test_it_completes_and_trains_the_same_pairs(cluster: Cluster, reference: dict[PairKey, float], name: str) -> None:
     overrides, check = SCHEDULES[name]
@@ -114,3 +108,17 @@ def test_two_updates_a_rollout_and_the_best_of_the_groups(cluster: Cluster) -> N
     updates = [task for task in run.bodies(TaskRecord) if task.task == "update"]
     assert [task.version for task in updates] == [0, 0, 2, 2]
     assert [step.first_max_abs_log_ratio <= 1e-6 for step in run.steps] == [True, False, True, False]
+
+
+def test_stale_micro_batches_at_the_tail(cluster: Cluster) -> None:
+    """Half of a rollout may be made with the version before, and never with an older one."""
+    run = cluster.run("stale", "eval.enabled=false", "checkpoint.every=0", "schedule.staleness=0.5")
+    assert_counted_once(run, 4)
+    assert [step.stale_micro_batches <= 1 for step in run.steps] == [True] * 4
+    assert run.steps[0].stale_micro_batches == 0
+    assert run.counters["stale_micro_batches"] >= 1
+    for task in run.bodies(TaskRecord):
+        if task.task == "update":
+            assert task.version in (task.global_step, max(task.global_step - 1, 0))
+    for step in run.steps:
+        assert (step.max_abs_log_ratio > 1e-6) == (step.stale_micro_batches > 0)
