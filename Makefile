@@ -5,10 +5,10 @@ QUIET := OMP_NUM_THREADS=1 HF_HUB_OFFLINE=1 TOKENIZERS_PARALLELISM=false
 PYTEST := $(QUIET) $(BIN)/python -m pytest -q
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test lint format types imports unit e2e lab matrix assets docs bench clean
+.PHONY: help setup demo test lint format types imports unit e2e lab matrix assets docs bench bench-ablation bench-staleness clean
 
 help:     ## list these commands
-	@sed -n 's/^\([a-z0-9]*\): *\(setup\)\{0,1\} *## /  \1\t/p' $(MAKEFILE_LIST) | expand -t 12
+	@sed -n 's/^\([a-z0-9-]*\): *\(setup\)\{0,1\} *## /  \1\t/p' $(MAKEFILE_LIST) | expand -t 20
 
 setup:    ## make .venv, or bring it up to date
 	sh scripts/setup
@@ -51,9 +51,15 @@ assets: setup ## make the demo's model and classifiers anew (about 10 minutes)
 docs: setup ## write docs/job-file.md and docs/node-file.md from the models
 	$(BIN)/python -m digend.config.docs
 
-bench: setup ## measure; results on stdout
-	@ls benchmarks/*.py >/dev/null 2>&1 || { echo "no benchmarks yet"; exit 1; }
-	for script in benchmarks/*.py; do $(QUIET) $(BIN)/python $$script || exit 1; done
+bench-ablation: setup ## the live ablation: real daemons on pinned cores, about 10 minutes
+	$(QUIET) $(BIN)/python -m benchmarks.live_ablation
+
+bench-staleness: setup ## reward with and without staleness, five seeds each, about 20 minutes
+	$(QUIET) $(BIN)/python -m benchmarks.staleness_curves
+
+bench: setup ## all that needs no running cluster; results on stdout
+	for name in tag_search core_throughput robustness paper_figures thousand_workers; do \
+	    $(QUIET) $(BIN)/python -m benchmarks.$$name || exit 1; done
 
 clean:    ## remove what tools left behind; keeps .venv, .digend and runs
 	rm -rf build dist *.egg-info .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis
