@@ -5,7 +5,7 @@ QUIET := OMP_NUM_THREADS=1 HF_HUB_OFFLINE=1 TOKENIZERS_PARALLELISM=false
 PYTEST := $(QUIET) $(BIN)/python -m pytest -q
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test lint format types imports unit e2e lab matrix assets docs bench bench-ablation bench-staleness clean
+.PHONY: help setup demo test lint format types imports unit e2e lab matrix assets docs bench-ablation bench-staleness bench clean
 
 help:     ## list these commands
 	@sed -n 's/^\([a-z0-9-]*\): *\(setup\)\{0,1\} *## /  \1\t/p' $(MAKEFILE_LIST) | expand -t 20
