@@ -12,9 +12,9 @@ import zmq
 
 from digend.net.addresses import resolve
 from digend.net.sockets import prepare_dealer
-from digend.wire.codec import decode, encode
-from digend.wire.errors import NotAllowed, TooLarge
-from digend.wire.messages import MAX_MESSAGE_BYTES, ErrorReply, Refused
+from digend.wire.codec import decode, frame
+from digend.wire.errors import NotAllowed
+from digend.wire.messages import ErrorReply, Refused
 from digend.wire.verbs import TO_CLIENT
 
 T = TypeVar("T")
@@ -61,9 +61,7 @@ class Client:
 
     def request(self, message: Request, expect: type[T]) -> T:
         """The reply, an `expect`. Raises ClientError as above, or ProtocolError (such as WrongProtocol)."""
-        data = encode(message)
-        if len(data) > MAX_MESSAGE_BYTES:
-            raise TooLarge(len(data), MAX_MESSAGE_BYTES)
+        data = frame(message)
         deadline = time.monotonic() + self._timeout_s
         if not self._wait(zmq.POLLOUT, deadline):
             raise DriverUnreachable(f"no driver answers at {self.address} (waited {self._timeout_s:g} s)")

@@ -12,9 +12,8 @@ import zmq
 from digend.net.addresses import resolve
 from digend.net.channel import Channel
 from digend.net.sockets import prepare_dealer
-from digend.wire.codec import decode, encode
-from digend.wire.errors import Malformed, ProtocolError, TooLarge
-from digend.wire.messages import MAX_MESSAGE_BYTES
+from digend.wire.codec import decode, frame
+from digend.wire.errors import Malformed, ProtocolError
 from digend.wire.verbs import TO_WORKER
 
 
@@ -42,9 +41,7 @@ class Link:
         """Never waits. False: no driver is connected, or it takes nothing; nothing was sent. Raises
         TooLarge.
         """
-        data = encode(message)
-        if len(data) > MAX_MESSAGE_BYTES:
-            raise TooLarge(len(data), MAX_MESSAGE_BYTES)
+        data = frame(message)
         try:
             self._channel.send([data])
         except zmq.Again:

@@ -16,9 +16,8 @@ from digend.net.channel import Channel
 from digend.net.claims import AddressInUse, Claim
 from digend.net.flight import InFlight
 from digend.net.sockets import prepare_router
-from digend.wire.codec import decode, encode
-from digend.wire.errors import Malformed, ProtocolError, TooLarge
-from digend.wire.messages import MAX_MESSAGE_BYTES
+from digend.wire.codec import decode, frame
+from digend.wire.errors import Malformed, ProtocolError
 from digend.wire.verbs import TO_DRIVER
 
 PEER_LIMIT_BYTES = 8 * 1024 * 1024
@@ -82,9 +81,7 @@ class ControlServer:
 
         Raises TooLarge for a message over the limit: that is a mistake here, not the peer's.
         """
-        data = encode(message)
-        if len(data) > MAX_MESSAGE_BYTES:
-            raise TooLarge(len(data), MAX_MESSAGE_BYTES)
+        data = frame(message)
         flight = self._flights.get(peer) or InFlight()
         if flight.num_bytes() + len(data) > PEER_LIMIT_BYTES:
             return False

@@ -1,10 +1,11 @@
-"""Messages to bytes and back: msgpack of `[PROTOCOL, type name, fields]`.
+"""Messages to bytes and back: msgpack of `[PROTOCOL, type name, fields]`, long fields pressed.
 
 Must not know sockets. Invariant: bytes from a peer are looked at in the order size, protocol version, name,
 fields; whatever is wrong with them is a `ProtocolError`, never another exception. Equal messages give equal
 bytes.
 """
 
+import zlib
 from collections.abc import Collection
 from typing import Any, NoReturn
 
@@ -18,12 +19,17 @@ from digend.wire.registry import check_of, is_registered, named
 
 MAX_ITEMS = 32 * 1024
 """Longest list or map in a limited message: memory is taken for the length that a header claims."""
+PRESSED_FROM_BYTES = 32 * 1024
+"""From here on a frame's fields travel as zlib bytes: a task on a thousand samples names the same blobs and levels over
+and over."""
+MAX_FIELDS_BYTES = 32 * MAX_MESSAGE_BYTES
+"""What pressed fields may come to."""
 
 
 def encode(message: object) -> bytes:
     """Raises TypeError for a type that is not registered, OverflowError for an int past 64 bits.
 
-    Sizes are the sender's business: see `fits`.
+    Sizes are the caller's business.
     """
     if not is_registered(type(message)):
         raise TypeError(f"{type(message).__name__} is not registered to travel")
@@ -31,9 +37,17 @@ def encode(message: object) -> bytes:
     return packed
 
 
-def fits(data: bytes) -> bool:
-    """Whether a peer will take an encoded message."""
-    return len(data) <= MAX_MESSAGE_BYTES
+def frame(message: object) -> bytes:
+    """A message as a peer will take it. Raises TooLarge."""
+    data = encode(message)
+    if len(data) > PRESSED_FROM_BYTES:
+        fields: bytes = msgpack.packb(message, default=plain)
+        if len(fields) > MAX_FIELDS_BYTES:
+            raise TooLarge(len(fields), MAX_FIELDS_BYTES)
+        data = msgpack.packb([PROTOCOL, type(message).__name__, zlib.compress(fields, 1)])
+    if len(data) > MAX_MESSAGE_BYTES:
+        raise TooLarge(len(data), MAX_MESSAGE_BYTES)
+    return data
 
 
 def decode(data: bytes | memoryview, allowed: Collection[type], *, limit: int | None = MAX_MESSAGE_BYTES) -> Any:
@@ -46,11 +60,29 @@ def decode(data: bytes | memoryview, allowed: Collection[type], *, limit: int | 
         body = unpacker.unpack()
         if unpacker.tell() != len(data):
             raise Malformed("bytes after its end")
+        if isinstance(body, bytes):
+            body = _unpressed(body, limit)
         return check_of(cls).validate_python(body)
     except ValidationError as error:
         raise Malformed(_first(error, cls)) from None
     except (ValueError, msgpack.UnpackException) as error:
         raise Malformed(str(error) or type(error).__name__) from None
+
+
+def _unpressed(data: bytes, limit: int | None) -> Any:
+    """The fields in `data`. Raises ValueError; nothing past `MAX_FIELDS_BYTES` is made."""
+    try:
+        stream = zlib.decompressobj()
+        fields = stream.decompress(data, MAX_FIELDS_BYTES)
+    except zlib.error as error:
+        raise ValueError(f"pressed fields: {error}") from None
+    if not stream.eof or stream.unused_data:
+        raise ValueError(f"pressed fields that do not end, or are more than {MAX_FIELDS_BYTES} bytes")
+    unpacker = _unpacker(fields, limit)
+    found = unpacker.unpack()
+    if unpacker.tell() != len(fields):
+        raise ValueError("bytes after the end of pressed fields")
+    return found
 
 
 def _unpacker(data: bytes | memoryview, limit: int | None) -> msgpack.Unpacker:

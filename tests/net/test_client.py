@@ -33,6 +33,7 @@ from digend.wire.messages import (
     Uploaded,
     Welcome,
 )
+from tests.net.noise import noise
 
 ASK = ListJobs(request="r1")
 NONE = JobList(request="r1", jobs=())
@@ -163,7 +164,9 @@ def test_what_is_too_large_or_elsewhere_is_refused_at_once(folder: Path) -> None
     with pytest.raises(BadAddress):
         Client("tcp://example.org:5757")
     with Client(f"ipc://{folder}/d.sock") as client, pytest.raises(TooLarge):
-        client.request(Upload(request="r", digest="d", offset=0, size=1, data=bytes(MAX_MESSAGE_BYTES)), Uploaded)
+        client.request(
+            Upload(request="r", digest="d", offset=0, size=1, data=noise(2 * MAX_MESSAGE_BYTES).encode()), Uploaded
+        )
 
 
 def test_the_client_imports_little() -> None:

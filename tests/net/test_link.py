@@ -13,6 +13,7 @@ from digend.net.link import Link
 from digend.net.server import ControlServer
 from digend.wire.errors import Malformed, NotAllowed, TooLarge
 from digend.wire.messages import MAX_MESSAGE_BYTES, Goodbye, Heartbeat, HeartbeatAck
+from tests.net.noise import noise
 
 Until = Callable[[Callable[[], bool]], Awaitable[None]]
 
@@ -107,7 +108,7 @@ async def test_what_is_no_message_is_given_as_an_error(folder: Path) -> None:
 async def test_a_message_over_the_limit_is_not_sent(server: ControlServer) -> None:
     link = Link.connect(server.address)
     with pytest.raises(TooLarge):
-        link.send(Goodbye(session="s", reason="x" * MAX_MESSAGE_BYTES))
+        link.send(Goodbye(session="s", reason=noise(2 * MAX_MESSAGE_BYTES)))
     link.close()
 
 

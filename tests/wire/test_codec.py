@@ -1,7 +1,9 @@
 """Every message round trips; whatever else a peer sends is a ProtocolError."""
 
 import math
+import random
 import types
+import zlib
 from dataclasses import fields, is_dataclass
 from typing import Annotated, Any, Literal, Union, get_args, get_origin, get_type_hints
 
@@ -12,11 +14,22 @@ from hypothesis import strategies as st
 
 from broker import commands, events
 from digend.wire import messages, pulls, verbs
-from digend.wire.codec import MAX_ITEMS, decode, encode
+from digend.wire.codec import MAX_FIELDS_BYTES, MAX_ITEMS, PRESSED_FROM_BYTES, decode, encode, frame
 from digend.wire.errors import Malformed, NotAllowed, ProtocolError, TooLarge, WrongProtocol
-from digend.wire.messages import MAX_MESSAGE_BYTES, PROTOCOL, Heartbeat, Records, Stage, TaskDone, Upload, Welcome
+from digend.wire.messages import (
+    MAX_MESSAGE_BYTES,
+    PROTOCOL,
+    Assign,
+    Heartbeat,
+    Records,
+    Stage,
+    TaskDone,
+    Upload,
+    Welcome,
+)
+from digend.wire.refs import BlobRef
 from digend.wire.registry import register, registered
-from digend.wire.tasks import Receipt, ResetResult
+from digend.wire.tasks import Receipt, ResetResult, UpdateItem, UpdateTask
 
 register(events)
 register(commands)
@@ -151,6 +164,57 @@ def test_size_is_checked_first() -> None:
         decode(encode(BEAT), {Heartbeat}, limit=10)
     big = Upload(request="r", digest="d", offset=0, size=9, data=bytes(MAX_MESSAGE_BYTES))
     assert decode(encode(big), {Upload}, limit=None) == big
+
+
+def test_a_task_on_thousands_of_samples_fits_a_frame() -> None:
+    """Its items name the same blobs and levels again and again."""
+    ref = BlobRef(owner="ipc:///tmp/digend/blobs/x", instance="i" * 32, id="b" * 32, num_bytes=10**6, digest="d" * 32)
+    items = tuple(
+        UpdateItem(
+            prompt=f"p{number // 24:04d}",
+            index=number % 24,
+            advantage=number / 7,
+            timesteps=(0, 1, 2),
+            levels=(0.7,) * 3 + (0.0,) * 7,
+            trajectory=ref,
+            condition=ref,
+        )
+        for number in range(4000)
+    )
+    task = UpdateTask(
+        job="j", incarnation=0, version=0, global_step=0, rollout=0, micro_batch=0, sigmas=(1.0, 0.0), items=items, z0=9
+    )
+    message = Assign(session="s", lease="l", attempt=0, lease_s=60.0, task=task)
+    assert len(encode(message)) > 4 * MAX_MESSAGE_BYTES
+    assert decode(frame(message), {Assign}) == message
+    assert frame(BEAT) == encode(BEAT), "what is short travels as it is"
+
+
+def test_pressed_fields_are_checked_like_others() -> None:
+    def pressed(fields: bytes) -> bytes:
+        return bytes(msgpack.packb([PROTOCOL, "Welcome", fields]))
+
+    sound = msgpack.packb({"session": "s", "epoch": 1, "heartbeat_s": 1.0})
+    assert decode(pressed(zlib.compress(sound)), {Welcome}) == Welcome(session="s", epoch=1, heartbeat_s=1.0)
+    bomb = zlib.compress(bytes(8 * MAX_FIELDS_BYTES))
+    for bad in (b"", b"x", sound, zlib.compress(sound)[:-1], zlib.compress(sound) + b"x", zlib.compress(b""), bomb):
+        with pytest.raises(Malformed):
+            decode(pressed(bad), {Welcome})
+    for wrong in (sound + b"\xc0", msgpack.packb([1]), msgpack.packb(zlib.compress(sound))):
+        with pytest.raises(Malformed):
+            decode(pressed(zlib.compress(wrong)), {Welcome})
+    with pytest.raises(NotAllowed):
+        decode(pressed(zlib.compress(sound)), {Heartbeat})
+
+
+def test_what_does_not_get_small_enough_is_too_large() -> None:
+    with pytest.raises(TooLarge):
+        frame(Upload(request="r", digest="d", offset=0, size=9, data=random.Random(0).randbytes(MAX_MESSAGE_BYTES)))
+    with pytest.raises(TooLarge):
+        frame(Upload(request="r", digest="d", offset=0, size=9, data=bytes(MAX_FIELDS_BYTES)))
+    half = Upload(request="r", digest="d", offset=0, size=9, data=bytes(MAX_FIELDS_BYTES // 2))
+    assert len(frame(half)) < PRESSED_FROM_BYTES
+    assert decode(frame(half), {Upload}) == half
 
 
 @pytest.mark.parametrize(
