@@ -9,6 +9,7 @@ unless it is kept on purpose.
 import fcntl
 import json
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
@@ -17,7 +18,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO, Any
+from typing import IO, Any, NoReturn
 
 ROOT = Path(__file__).resolve().parent.parent
 READY_S, STOP_S, KILL_S, POLL_S = 180.0, 90.0, 5.0, 0.2
@@ -103,7 +104,9 @@ def check_job(words: Sequence[str]) -> None:
 @contextmanager
 def running(base: Path) -> Iterator[Cluster]:
     """A cluster of the processes that the node file `base` names, ready for jobs. Its folder is removed with it, but
-    stays after a DemoFailed, for the logs."""
+    stays after a DemoFailed, for the logs. From here on SIGTERM and SIGHUP end this process in order."""
+    for number in (signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, _exit_on_signal)
     state = Path(tempfile.mkdtemp(prefix="digend-demo-", dir="/tmp" if Path("/tmp").is_dir() else None))
     with free_runs_folder(ROOT / "runs") as runs:
         node = write_node(base, state, runs)
@@ -121,6 +124,11 @@ def running(base: Path) -> Iterator[Cluster]:
                 cluster.stop()
             if not cluster.keep and not wanted:
                 shutil.rmtree(state, ignore_errors=True)
+
+
+def _exit_on_signal(number: int, _frame: object) -> NoReturn:
+    """Unwinds, so that what was started is stopped."""
+    sys.exit(128 + number)
 
 
 def write_node(base: Path, state: Path, runs: Path) -> Path:

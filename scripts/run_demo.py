@@ -12,7 +12,7 @@ import sys
 from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any
 
 from scripts.demo_cluster import ROOT, DemoFailed, check_job, running, wait_for
 
@@ -31,8 +31,6 @@ QUIET = {"OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1", "TOKENIZERS_PARALLELISM"
 def main(arguments: Sequence[str] | None = None) -> None:
     """Ends the process: 0 where the job completed, 1 where not, 78 where it is not valid, 128 + n after signal n."""
     options = parse(arguments)
-    for number in (signal.SIGTERM, signal.SIGHUP):
-        signal.signal(number, _exit_on_signal)
     os.environ.update({name: os.environ.get(name, value) for name, value in QUIET.items()})
     try:
         result = run(options)
@@ -133,10 +131,6 @@ def evaluation(detail: dict[str, Any], label: str) -> dict[str, float]:
 
 def say(text: str) -> None:
     print(f"demo: {text}", flush=True)
-
-
-def _exit_on_signal(number: int, _frame: object) -> NoReturn:
-    sys.exit(128 + number)
 
 
 if __name__ == "__main__":
