@@ -11,6 +11,7 @@ from broker.losses import (
     embedded_otherwise,
     forget_conditions,
     lose_lease,
+    lose_worker,
     requeue_fragment,
     requeue_score,
     requeue_update,
@@ -253,6 +254,16 @@ def _hold(state: State, job: Job, lease: Lease, error: TaskError) -> None:
     lose_lease(state, lease, error.message, told=True)
     job.checkpoint_from_ns = state.now + _CHECKPOINT_AGAIN_NS
     set_state(state, job, "held", error.message)
+
+
+def late(state: State, lease: Lease, why: str) -> None:
+    """No progress until the lease ended: whoever holds it is lost. A score that does not come is a failed score, unless
+    the samples are lost with it."""
+    worker, fragment = state.workers[lease.worker], lease.fragment
+    scores = lease.label in ("score", "evaluate_score")
+    if scores and fragment is not None and fragment.owner != worker.hello.instance:
+        _failed(state, worker, lease, TaskError(reason="internal", message=why, retry=True))
+    lose_worker(state, worker, why)
 
 
 def _reset_or_fail(state: State, job: Job, lease: Lease, error: TaskError) -> None:

@@ -7,6 +7,7 @@ from broker.blobs import forget_told, free, pay
 from broker.commands import End, Evict, RevokeLease, WakeAt
 from broker.devices import observe
 from broker.losses import lose_lease, lose_worker, reset_step, restart
+from broker.outcomes import late
 from broker.state import Job, Lease, State, Worker
 from digend.wire.devices import DeviceState
 from digend.wire.messages import Hello
@@ -162,7 +163,7 @@ def expire(state: State, late_ns: int) -> None:
         if holder is None or holder.session is None or lease.id not in state.leases:
             continue
         if state.now - lease.progress_ns >= lease.lease_ns:
-            lose_worker(state, holder, f"{lease.label} made no progress for {lease.lease_ns / 1e9:.0f} s")
+            late(state, lease, f"{lease.label} made no progress for {lease.lease_ns / 1e9:.0f} s")
 
 
 def wake(state: State) -> None:

@@ -81,6 +81,7 @@ class Worker:
         self._staging = Staging(means)
         self._work = Work(self._thread, blobs, self._staging, self._report)
         self._draining = False
+        self._revoked: str | None = None
         self._usable = asyncio.Event()
         self._left = asyncio.Event()
         self._joined = asyncio.Event()
@@ -139,6 +140,7 @@ class Worker:
         while True:
             if pause_s := self._session.pause_s():
                 await asyncio.sleep(pause_s)
+            await self._given_up()
             await self._connected()
             self._reports.hello(self._device, self._work)
             delay_s, say_so = self._session.greeted()
@@ -147,6 +149,12 @@ class Worker:
             with suppress(TimeoutError):
                 await asyncio.wait_for(self._joined.wait(), delay_s)
                 await self._left.wait()
+
+    async def _given_up(self) -> None:
+        """After an eviction: until the revoked task has stopped, nothing that a new session brings could be done."""
+        revoked, self._revoked = self._revoked, None
+        if revoked is not None:
+            await self._until(lambda: self._work.progress.lease != revoked, float("inf"))
 
     async def _connected(self) -> None:
         waiting = asyncio.ensure_future(self._link.connected())
@@ -216,6 +224,7 @@ class Worker:
             self._end(ExitCode.BAD_CONFIG)
             return
         if self._session.id is not None and message.reason.startswith(EVICTED):
+            self._revoked = self._work.progress.lease
             self._work.revoke_all(message.reason)
             self._spawn("stuck?", self._watch_stuck())
         self._leave()
