@@ -77,7 +77,7 @@ spec = ModelSpec(name="leaky", options=Options, lora_targets=(), loader="leaky_d
 
 JOB = """
 name = "leaky"
-model = { family = "leaky", path = "." }
+model = { family = "leaky", path = "model" }
 sampling = { height = 2, width = 2, num_timesteps = 4 }
 data = { prompts = "prompts.txt", prompts_per_rollout = 2, samples_per_prompt = 4 }
 training = { global_steps = 2, learning_rate = 1e-2 }
@@ -96,3 +96,15 @@ def install(folder: Path) -> Path:
     (metadata / "METADATA").write_text("Metadata-Version: 2.1\nName: leaky-digend\nVersion: 1.0\n")
     (metadata / "entry_points.txt").write_text("[digend.models]\nleaky = leaky_digend.model:spec\n")
     return folder
+
+
+def write_job(cluster_folder: Path, folder: Path) -> Path:
+    """A job file on the family, with what it names; its reward goes where the cluster allows rewards."""
+    (cluster_folder / "rewards" / "bright.py").write_text(
+        "def brightness(pixels, prompts, metadata):\n    return pixels.mean(axis=(1, 2, 3)).tolist()\n"
+    )
+    (folder / "model").mkdir(exist_ok=True)
+    (folder / "prompts.txt").write_text("one\nanother\n")
+    path = folder / "job.toml"
+    path.write_text(JOB)
+    return path

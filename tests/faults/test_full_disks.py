@@ -7,7 +7,7 @@ import os
 import shutil
 import subprocess
 from collections.abc import Iterator
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from pathlib import Path
 
 import pytest
@@ -16,7 +16,7 @@ from digend.engines.checkpoints import read_checkpoint
 from digend.exitcodes import ExitCode
 from tests.e2e.cluster import Cluster, running, short_folder, wait_until
 from tests.e2e.run import assert_counted_once
-from tests.faults.leaky_package import JOB, install
+from tests.faults.leaky_package import install, write_job
 
 RUNS_MIB, STATE_MIB = 8, 96
 ROLES = {"driver": {}, "recorder": True, "trainer": {"device": "cpu"}}
@@ -38,22 +38,19 @@ def small(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
 
 
 def submit(small: Cluster, job: str, *overrides: str, code: ExitCode = ExitCode.OK) -> str:
-    (small.folder / "rewards" / "bright.py").write_text(
-        "def brightness(pixels, prompts, metadata):\n    return pixels.mean(axis=(1, 2, 3)).tolist()\n"
-    )
-    (small.folder / "job.toml").write_text(JOB)
-    (small.folder / "prompts.txt").write_text("one\nanother\n")
+    path = write_job(small.folder, small.folder)
     given = ("model.options.leaks=false", "schedule.generators=[]", "eval.enabled=false", *overrides)
     flags = [word for override in given for word in ("--set", override)]
-    return small.ctl("submit", str(small.folder / "job.toml"), "--id", job, *flags, code=code).stderr
+    return small.ctl("submit", str(path), "--id", job, *flags, code=code).stderr
 
 
 def fill(folder: Path, leave_bytes: int = 0) -> Path:
-    """Takes the room of a file system but for `leave_bytes`; the file to remove."""
-    ballast = folder / "ballast"
-    room = os.statvfs(folder).f_bavail * os.statvfs(folder).f_frsize
-    with ballast.open("wb") as file:
-        os.posix_fallocate(file.fileno(), 0, max(room - leave_bytes, 1))
+    """Takes the room of a file system but for `leave_bytes`; the file to remove. Others may be writing there."""
+    ballast, stat = folder / "ballast", os.statvfs(folder)
+    wanted = stat.f_bavail * stat.f_frsize - leave_bytes
+    with ballast.open("wb", buffering=0) as file, suppress(OSError):
+        while leave_bytes == 0 or file.tell() < wanted:
+            file.write(bytes(4096))
     return ballast
 
 

@@ -4,17 +4,13 @@ from pathlib import Path
 
 from digend.exitcodes import ExitCode
 from tests.e2e.cluster import Cluster
-from tests.faults.leaky_package import JOB
+from tests.faults.leaky_package import write_job
 
 
 def submit(cluster: Cluster, folder: Path, job: str, leaks: bool, code: ExitCode) -> str:
-    (cluster.folder / "rewards" / "bright.py").write_text(
-        "def brightness(pixels, prompts, metadata):\n    return pixels.mean(axis=(1, 2, 3)).tolist()\n"
-    )
-    (folder / "job.toml").write_text(JOB)
-    (folder / "prompts.txt").write_text("one\nanother\n")
+    path = write_job(cluster.folder, folder)
     words = ("--id", job, "--wait", "--set", f"model.options.leaks={str(leaks).lower()}")
-    return cluster.ctl("submit", str(folder / "job.toml"), *words, code=code).stdout
+    return cluster.ctl("submit", str(path), *words, code=code).stdout
 
 
 def test_a_family_that_binds_all_but_one_tensor(healthy: Cluster, tmp_path: Path) -> None:

@@ -4,6 +4,7 @@ A generate task runs `sigmas[0]` ticks of `TICK_S`; its pixels are one byte, the
 `z0` picks how it ends (see `ENDS`), anything else applies the micro-batch.
 """
 
+import random
 import threading
 from collections.abc import Callable, Mapping
 
@@ -125,7 +126,9 @@ class FakeEngine:
     def _update(self, task: UpdateTask, context: Context) -> UpdateResult:
         ENDS.get(task.z0, lambda: None)()
         self.done.append(task.micro_batch)
-        pairs = (("p0", 0, 0, 0.5),) * (30_000 if task.z0 == HUGE else 0)
+        count = 30_000 if task.z0 == HUGE else 0
+        rng = random.Random(0)
+        pairs = tuple((rng.randbytes(8).hex(), 0, 0, rng.random()) for _ in range(count))
         return UpdateResult(
             num_pairs=1,
             loss_sum=0.0,
