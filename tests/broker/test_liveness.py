@@ -173,6 +173,29 @@ def test_a_task_without_progress_costs_the_session() -> None:
     assert any("generate made no progress for 5 s" in reason for reason in evicted)
 
 
+def test_a_score_that_never_comes_is_tried_again_and_then_a_failed_score() -> None:
+    """Its process is lost each time; the samples are elsewhere, so nothing else is made again."""
+    spec = job(lease_s=5.0, scoring="dedicated", reward_retries=1, prompts_per_rollout=1)
+    simulation = simulate(spec, 1, 2)
+    simulation.run(until=lambda: any(lease.label == "score" for lease in simulation.core.state.leases.values()))
+    core = simulation.core
+    batch = next(lease.micro_batch for lease in core.state.leases.values() if lease.label == "score")
+    assert batch is not None
+    now, said = simulation.now_ns, list[str]()
+    for second in range(1, 14):
+        beats = [
+            WorkerBeat(session=worker.session or "", lease=worker.lease, done=second * (worker.role != "reward"))
+            for worker in core.state.workers.values()
+        ]
+        for command in core.step(now + second * SECOND, beats):
+            said += [command.reason] if isinstance(command, Evict) else []
+    assert said == ["score made no progress for 5 s"] * 2
+    scores = [score for fragment in batch.fragments for score in fragment.scores.values()]
+    assert scores
+    assert all(score.failure == "score made no progress for 5 s" for score in scores)
+    assert batch.failures == 0
+
+
 def test_progress_renews_a_lease_for_as_long_as_it_takes() -> None:
     spec = job(num_global_steps=1, lease_s=5.0)
     simulation = finished(spec, times=replace(TIMES, generate=100 * S))

@@ -177,6 +177,7 @@ async def test_evicted_and_stuck_ends_the_process(cluster: Cluster, driver: Scri
     code, log = await ended(process)
     assert code == 1
     assert "stuck" in log
+    assert not driver.has(Hello), "it greeted, to be given tasks that it could not begin"
 
 
 async def test_drain_finishes_the_task(cluster: Cluster, driver: ScriptedDriver) -> None:
