@@ -86,10 +86,10 @@ def main(arguments: Sequence[str]) -> None:
                 curve, stale = run(driver, seed, staleness, options.steps)
                 curves[kind].append(curve)
                 print(f"{kind}, seed {seed}: {curve[-1][1]:.4f}, {stale} stale micro-batches", flush=True)
-    print(verdict(*([curve[-1][1] for curve in runs] for runs in curves.values())))
     if options.json:
         options.json.write_text(json.dumps(curves), encoding="utf-8")
     draw(curves, options.out)
+    print(verdict(*([curve[-1][1] for curve in runs] for runs in curves.values())))
 
 
 if __name__ == "__main__":
