@@ -153,9 +153,19 @@ class Cluster:
     def log_tail(self) -> str:
         return "\n".join((self.folder / "up.log").read_text("utf-8", "replace").splitlines()[-40:])
 
+    def start_again(self) -> None:
+        """Another `digend up` of the same node, once the one before has ended."""
+        (self.folder / "ready").unlink(missing_ok=True)
+        self.up = _start(self.folder, self.packages)
+        self.wait_until_ready()
+
+    def wait_until_ready(self) -> None:
+        ready = self.folder / "ready"
+        wait_until(lambda: ready.exists() or self.up.poll() is not None, "the cluster is ready")
+        assert self.up.poll() is None, self.log_tail()
+
     def stop(self) -> int:
         """As a person does, by SIGTERM; with force where that takes too long."""
-        self.driver.close()
         self.up.terminate()
         try:
             return self.up.wait(60)
@@ -201,12 +211,11 @@ def running(
         packages=tuple(packages),
     )
     try:
-        ready = folder / "ready"
-        wait_until(lambda: ready.exists() or cluster.up.poll() is not None, "the cluster is ready")
-        assert cluster.up.poll() is None, cluster.log_tail()
+        cluster.wait_until_ready()
         yield cluster
     finally:
         cluster.stop()
+        cluster.driver.close()
         if not KEEP:
             shutil.rmtree(folder, ignore_errors=True)
 
@@ -278,7 +287,7 @@ def answers(driver: Digend) -> bool:
 def _start(folder: Path, packages: Sequence[Path]) -> "subprocess.Popen[bytes]":
     command = [sys.executable, "-m", "daemons.main", "up", str(folder / "node.toml"), "--ready-file", "ready"]
     command[-1] = str(folder / "ready")
-    with (folder / "up.log").open("wb") as log:
+    with (folder / "up.log").open("ab") as log:
         return subprocess.Popen(
             command, cwd=ROOT, env=with_packages(packages), stdin=subprocess.DEVNULL, stdout=log, stderr=log
         )

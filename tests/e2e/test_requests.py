@@ -72,6 +72,18 @@ def test_jobs_run_one_after_another_and_can_be_cancelled(cluster: Cluster) -> No
     cluster.ctl("show", "job", "fourth", code=ExitCode.NOT_FOUND)
 
 
+def test_a_job_that_waits_for_somebody_says_for_whom(cluster: Cluster) -> None:
+    cluster.submit("nobody", "schedule.generators=['t/generator/7']")
+    try:
+        cluster.sees("nobody", lambda view: "t/generator/7" in view.reason, "it says what it waits for")
+        assert state(cluster, "nobody") == "preparing"
+        said = cluster.ctl("status", code=ExitCode.DEGRADED).stdout
+        assert "none of the generators t/generator/7 is connected" in said
+    finally:
+        cluster.driver.cancel("nobody")
+    cluster.ctl("status")
+
+
 def test_garbage_on_the_drivers_socket_harms_nobody(cluster: Cluster) -> None:
     cluster.submit("beside-garbage")
     with zmq.Context() as context, context.socket(zmq.DEALER) as dealer:
