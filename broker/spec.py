@@ -1,6 +1,6 @@
 """What the core knows of a job: numbers and names, no paths but those it passes on. The driver makes it."""
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from fractions import Fraction
 
 from digend.rl.advantages import Std
@@ -77,7 +77,6 @@ class JobSpec:
     task_retries: int
     max_skipped_steps: int
     keep_pairs: bool = False
-    labels: dict[str, str] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         if self.updates_per_rollout > self.prompts_per_rollout:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
@@ -80,4 +80,3 @@ class AlgorithmSpec:
     """Driver side, torch-free. Raises ValueError naming the option (window outside the timesteps and the like)."""
     objective: str
     """"module:function" of `build(options: BaseModel) -> Objective`."""
-    labels: Mapping[str, str] | None = None

@@ -4,7 +4,7 @@
 stop. Arrays are `digend.wire.tensors.Array` (dtype name, shape, bytes), so that bfloat16 travels without torch.
 """
 
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Collection, Mapping
 from typing import Protocol
 
 from digend.wire.refs import BlobRef, WeightsRef
@@ -72,6 +72,3 @@ class Engine(Protocol):
     def applied(self, job: str) -> tuple[int, int, tuple[int, ...]]:
         """Trainer: (version, global_step, micro-batches in the gradient of that step); others: (version, -1, ())."""
         ...
-
-
-EngineFactory = Callable[[], Engine]

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from pydantic import BaseModel
 
@@ -94,4 +94,3 @@ class ModelSpec:
     """Names of the components that learn: the keys of `Model.trainable`, for who cannot load the model."""
     condition_version: str = "1"
     """Part of the key under which embeddings are cached; change it when `encode` changes."""
-    labels: Mapping[str, Any] | None = None

@@ -52,4 +52,3 @@ class RewardSpec:
     options: type[BaseModel]
     builder: str
     """"module:function" of `build(options: BaseModel, device: str) -> Reward`."""
-    labels: Mapping[str, str] | None = None
