@@ -74,6 +74,11 @@ class Child:
         self._stop = asyncio.Event()
         self._process: asyncio.subprocess.Process | None = None
 
+    @property
+    def pid(self) -> int | None:
+        """The newest process's, if there was one."""
+        return self._process.pid if self._process else None
+
     async def run(self) -> int:
         """Until it is stopped or ends with a final code; returns the last exit code (negative: a signal)."""
         clock = asyncio.get_running_loop().time
@@ -97,14 +102,14 @@ class Child:
     def kill(self) -> None:
         """SIGKILL to it and to what it started."""
         self._stop.set()
-        if self._process and self._process.returncode is None:
-            with suppress(ProcessLookupError):
-                os.killpg(self._process.pid, signal.SIGKILL)
+        self._signal(signal.SIGKILL, os.killpg)
 
-    def _signal(self, number: signal.Signals) -> None:
+    def _signal(self, number: signal.Signals, send: Callable[[int, int], None] = os.kill) -> None:
+        """By pid: asyncio's own `send_signal` polls first, and a child that ends just then is reaped there, so that the
+        watcher finds nobody and says 255 for its exit code (cpython gh-127049)."""
         if self._process and self._process.returncode is None:
             with suppress(ProcessLookupError):
-                self._process.send_signal(number)
+                send(self._process.pid, number)
 
     async def _live(self) -> int:
         """One process from start to end. Its output comes through a pipe of ours, so that an end is seen even where a

@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import os
 import random
 import signal
 import sys
@@ -139,7 +140,7 @@ async def test_killed_at_random_no_line_is_lost_or_twice(tmp_path: Path, seed: i
             await process.wait()
         process = await stage.start()
         await driver.until(len(records))
-        process.send_signal(signal.SIGTERM)
+        os.kill(process.pid, signal.SIGTERM)
         assert await asyncio.wait_for(process.wait(), 60) == ExitCode.ASKED_TO_STOP
         await asyncio.wait_for(driver.left.wait(), 10)
     folder = tmp_path / "runs" / JOB
@@ -163,5 +164,5 @@ async def test_two_recorders_on_one_folder(tmp_path: Path) -> None:
                 await driver.progress.wait()
         second = await stage.start()
         assert await asyncio.wait_for(second.wait(), 120) == ExitCode.BAD_CONFIG
-        first.send_signal(signal.SIGTERM)
+        os.kill(first.pid, signal.SIGTERM)
         assert await asyncio.wait_for(first.wait(), 60) == ExitCode.ASKED_TO_STOP

@@ -3,6 +3,7 @@
 import asyncio
 import os
 import sys
+from contextlib import suppress
 from time import monotonic
 
 from daemons.backoff import Backoff
@@ -40,6 +41,28 @@ async def test_back_off_grows_between_lives() -> None:
     child.stop()
     async with asyncio.timeout(5):
         assert await running == 3
+    os.close(reading)
+    os.close(writing)
+
+
+def until_it_ends(pid: int) -> None:
+    """Waits without letting the loop run, and leaves it to be reaped."""
+    with suppress(ChildProcessError):
+        os.waitid(os.P_PID, pid, os.WEXITED | os.WNOWAIT)
+
+
+async def test_the_exit_code_of_a_child_that_ends_while_it_is_asked_to() -> None:
+    """asyncio's own `send_signal` would reap it, and say 255."""
+    reading, writing = os.pipe()
+    for _ in range(20):
+        child = Child("c", ["/bin/sh", "-c", "exit 42"], lifeline=reading, write_line=print)
+        running = asyncio.create_task(child.run())
+        while not child.pid:  # noqa: ASYNC110
+            await asyncio.sleep(0)
+        until_it_ends(child.pid)
+        child.stop()
+        async with asyncio.timeout(5):
+            assert await running == 42
     os.close(reading)
     os.close(writing)
 

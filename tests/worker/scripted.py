@@ -158,4 +158,4 @@ async def ended(process: asyncio.subprocess.Process) -> tuple[int, str]:
 
 
 def terminate(process: asyncio.subprocess.Process) -> None:
-    process.send_signal(signal.SIGTERM)
+    os.kill(process.pid, signal.SIGTERM)
