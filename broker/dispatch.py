@@ -22,6 +22,7 @@ from broker.generation import (
 )
 from broker.leasing import grant, note_idle
 from broker.microbatch import MicroBatch, Phase
+from broker.portions import offer_scoring
 from broker.schedule.choice import Choice, Searching, choose
 from broker.schedule.named import strategy_of
 from broker.state import Job, State, Worker
@@ -73,16 +74,6 @@ def _offer_generator(state: State, job: Job, worker: Worker) -> bool:
     if job.spec.scoring == "colocated" and offer_scoring(state, job, worker):
         return True
     return offer_encoding(state, job, worker) or offer_generation(state, job, worker)
-
-
-def offer_scoring(state: State, job: Job, worker: Worker) -> bool:
-    if not job.sq:
-        return False
-    batch, fragment = job.sq.pop()
-    label = "evaluate_score" if batch.purpose == "evaluate" else "score"
-    task = requests.score(job, batch, fragment)
-    fragment.score_lease = grant(state, job, worker, label, task, batch, fragment).id
-    return True
 
 
 def _offer_trainer(state: State, job: Job, worker: Worker) -> bool:

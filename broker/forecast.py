@@ -154,7 +154,7 @@ def _claimed(batches: list[MicroBatch]) -> tuple[list[MicroBatch], list[MicroBat
     claimed = [batch for batch in batches if batch.phase in (Phase.CLAIMED, Phase.RESOLVED)]
     making = [batch for batch in claimed if any(fragment.result is None for fragment in batch.fragments)]
     made = [batch for batch in claimed if batch not in making]
-    scoring = [batch for batch in made if any(fragment.score_lease for fragment in batch.fragments)]
+    scoring = [batch for batch in made if any(fragment.being_scored for fragment in batch.fragments)]
     return making, scoring, len(made) - len(scoring)
 
 
@@ -174,7 +174,7 @@ def _left(state: State, job: Job, fragment: Fragment, model: Model) -> int:
 
 
 def _scoring(state: State, batch: MicroBatch, model: Model) -> Running:
-    leases = [state.leases.get(fragment.score_lease or "") for fragment in batch.fragments]
+    leases = [state.leases.get(name) for fragment in batch.fragments for name in fragment.being_scored]
     since = min((lease.start_ns for lease in leases if lease is not None), default=state.now)
     left = model.times.score - (state.now - since) // _TICK_NS
     return Running(min(max(1, left), max(1, model.times.score)), scoring=True)

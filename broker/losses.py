@@ -12,6 +12,7 @@ from broker.generation import holds, pool
 from broker.leasing import end_idle, forfeit, revoke
 from broker.lifecycle import finish, free_batches, set_state
 from broker.microbatch import Fragment, MicroBatch, Phase, Stamp
+from broker.portions import requeue, withdraw
 from broker.state import Job, Lease, State, Worker
 from digend.wire.records import Notice, RestartRecord, WorkerState
 
@@ -69,7 +70,7 @@ def lose_lease(state: State, lease: Lease, reason: str, told: bool = False) -> N
             f"{lease.label} of micro-batch {batch.index} was lost {batch.failures} times: {reason}",
         )
     elif fragment is not None and lease.label in ("score", "evaluate_score"):
-        requeue_score(state, job, batch, fragment)
+        requeue(state, job, batch, fragment, fragment.being_scored.pop(lease.id))
     elif fragment is not None:
         requeue_fragment(state, job, batch, fragment)
     elif lease.label == "update":
@@ -91,11 +92,6 @@ def _count_waste(job: Job, fragments: Sequence[Fragment]) -> None:
     wasted = sum(fragment.num_samples for fragment in fragments if fragment.result is not None)
     if wasted:
         job.count("wasted_generation", wasted)
-
-
-def requeue_score(state: State, job: Job, batch: MicroBatch, fragment: Fragment) -> None:
-    fragment.score_lease = None
-    job.sq.push((batch, fragment), batch.stamp[1] if batch.stamp else 0, batch.global_step, state.now)
 
 
 def requeue_update(state: State, job: Job, batch: MicroBatch) -> None:
@@ -132,10 +128,7 @@ def _lose_blobs(state: State, job: Job, instance: str) -> None:
 def take_back(state: State, job: Job, batch: MicroBatch, fragment: Fragment, why: str) -> None:
     """A fragment that was generated has to be generated again, wherever its micro-batch stands."""
     job.uq.remove(batch)
-    scoring = state.leases.get(fragment.score_lease or "")
-    if scoring is not None:
-        revoke(state, scoring, why)
-    _unqueue_score(job, batch, fragment)
+    withdraw(state, job, fragment, why)
     requeue_fragment(state, job, batch, fragment)
 
 
@@ -159,12 +152,6 @@ def take_back_embedded_otherwise(state: State, job: Job) -> None:
             for fragment in batch.fragments:
                 if fragment.result is not None and embedded_otherwise(job, fragment):
                     take_back(state, job, batch, fragment, "its prompts were encoded anew")
-
-
-def _unqueue_score(job: Job, batch: MicroBatch, fragment: Fragment) -> None:
-    for item, _ in job.sq.waiting():
-        if item[1] is fragment:
-            job.sq.remove(item)
 
 
 def discard_unreachable(state: State, job: Job) -> None:
@@ -198,11 +185,10 @@ def _will_hold(job: Job, stamp: Stamp, worker: Worker) -> bool:
 def discard(state: State, job: Job, batch: MicroBatch, why: str) -> None:
     """Forget a micro-batch whole and put it back where claims are made from."""
     for fragment in batch.fragments:
-        for lease_id in (fragment.lease, fragment.score_lease):
-            lease = state.leases.get(lease_id or "")
-            if lease is not None:
-                revoke(state, lease, why)
-        _unqueue_score(job, batch, fragment)
+        lease = state.leases.get(fragment.lease or "")
+        if lease is not None:
+            revoke(state, lease, why)
+        withdraw(state, job, fragment, why)
     job.waiting = [entry for entry in job.waiting if entry[0] is not batch]
     job.uq.remove(batch)
     free_batches(state, job, [batch])
@@ -262,10 +248,9 @@ def _drop_evaluation(state: State, job: Job) -> None:
         return
     for batch in evaluation.micro_batches:
         for fragment in batch.fragments:
-            for lease_id in (fragment.lease, fragment.score_lease):
-                lease = state.leases.get(lease_id or "")
-                if lease is not None:
-                    revoke(state, lease, "the evaluation starts again")
-            _unqueue_score(job, batch, fragment)
+            lease = state.leases.get(fragment.lease or "")
+            if lease is not None:
+                revoke(state, lease, "the evaluation starts again")
+            withdraw(state, job, fragment, "the evaluation starts again")
     free_batches(state, job, evaluation.micro_batches)
     job.evaluation = None

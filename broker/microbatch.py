@@ -27,6 +27,16 @@ class Phase(StrEnum):
     APPLIED = "applied"
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Portion:
+    """Samples of a fragment that are scored in one task. `worker`: for whom it was cut, "" for anybody; `tries`: how
+    often they were scored in vain."""
+
+    keys: tuple[SampleKey, ...]
+    worker: str = ""
+    tries: int = 0
+
+
 @dataclass(slots=True, eq=False)
 class Fragment:
     """One worker's share. `owner` is the instance that holds its blobs once it is generated."""
@@ -37,8 +47,10 @@ class Fragment:
     lease: str | None = None
     owner: str | None = None
     result: GenerateResult | None = None
-    score_lease: str | None = None
-    score_tries: int = 0
+    to_score: dict[str, Portion] = field(default_factory=dict)
+    """By whom each was cut for; the fragment is in SQ as long as there is one."""
+    being_scored: dict[str, Portion] = field(default_factory=dict)
+    """By lease."""
     scores: dict[SampleKey, SampleScore] = field(default_factory=dict)
     conditions: dict[str, str] = field(default_factory=dict)
     """Digest of the embedding each prompt was rolled out with: the trainer must use the same."""
@@ -56,13 +68,19 @@ class Fragment:
         return [key for key in self.keys if key not in self.scores]
 
     @property
+    def num_to_score(self) -> int:
+        """Samples that wait in SQ."""
+        return sum(len(portion.keys) for portion in self.to_score.values())
+
+    @property
     def complete(self) -> bool:
         return self.result is not None and len(self.scores) == self.num_samples
 
     def forget(self) -> None:
         """Its blobs are gone: generate again."""
-        self.lease = self.owner = self.result = self.score_lease = self.worker = None
-        self.score_tries = 0
+        self.lease = self.owner = self.result = self.worker = None
+        self.to_score.clear()
+        self.being_scored.clear()
         self.scores.clear()
         self.conditions.clear()
 

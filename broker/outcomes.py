@@ -2,6 +2,7 @@
 and its blobs are freed."""
 
 from collections.abc import Callable
+from dataclasses import replace
 
 from broker.blobs import free, refs_of
 from broker.forecast import measure
@@ -13,13 +14,13 @@ from broker.losses import (
     lose_lease,
     lose_worker,
     requeue_fragment,
-    requeue_score,
     requeue_update,
     reset_step,
     take_back,
     take_back_embedded_otherwise,
 )
 from broker.microbatch import MicroBatch, Phase, SampleKey
+from broker.portions import queue_scores, requeue, withdraw
 from broker.scoring import usable
 from broker.state import SECOND, Job, Lease, State, Worker
 from digend.wire.records import Notice, TaskFailure
@@ -36,6 +37,7 @@ from digend.wire.tasks import (
     ResultBody,
     SampleScore,
     ScoreResult,
+    ScoreTask,
     TaskBody,
     TaskError,
     UpdateResult,
@@ -61,13 +63,19 @@ def finished(state: State, worker: Worker, lease_id: str, result: ResultBody, re
         return
     job = state.jobs[lease.job]
     release(state, lease)
-    num_samples = lease.fragment.num_samples if lease.fragment else 0
+    num_samples = _num_samples(lease)
     record_task(state, job, lease, receipt, num_samples)
     measure(job, worker, lease, receipt.total_ns, num_samples)
     job.failures.pop(f"{lease.label} on {worker.name}", None)
     _HANDLERS[type(result)](state, job, lease, worker, result)
     if isinstance(result, GenerateResult) and lease.label == "generate":
         worker.generation.add(receipt.total_ns, num_samples)
+
+
+def _num_samples(lease: Lease) -> int:
+    if isinstance(lease.task, ScoreTask):
+        return len(lease.task.items)
+    return lease.fragment.num_samples if lease.fragment else 0
 
 
 def _free_unwanted(state: State, result: ResultBody) -> None:
@@ -141,7 +149,7 @@ def _generated(state: State, job: Job, lease: Lease, worker: Worker, result: Gen
     if embedded_otherwise(job, fragment) and batch.purpose == "train":
         take_back(state, job, batch, fragment, "its prompts were encoded anew")
     elif fragment.unscored:
-        requeue_score(state, job, batch, fragment)
+        queue_scores(state, job, batch, fragment, assisted=lease.label == "assist")
     elif batch.scored:
         job.scored.append(batch)
 
@@ -155,18 +163,18 @@ def _scored(state: State, job: Job, lease: Lease, worker: Worker, result: ScoreR
     batch, fragment = lease.micro_batch, lease.fragment
     if batch is None or fragment is None:
         raise AssertionError("a score lease names its fragment")
-    fragment.score_lease = None
+    portion = fragment.being_scored.pop(lease.id)
     given = {(score.prompt, score.index): score for score in result.scores}
-    retry = fragment.score_tries < job.spec.reward_retries
-    for key in fragment.unscored:
+    retry = portion.tries < job.spec.reward_retries
+    for key in portion.keys:
         name = _name(batch, key)
         score = given.get(name) or _failure(*name, "the reward returned no value for it")
         if usable(score) or not retry:
             fragment.scores[key] = score
     batch.group_metrics.update(result.group_metrics)
-    if fragment.unscored:
-        fragment.score_tries += 1
-        requeue_score(state, job, batch, fragment)
+    again = tuple(key for key in portion.keys if key not in fragment.scores)
+    if again:
+        requeue(state, job, batch, fragment, replace(portion, keys=again, tries=portion.tries + 1))
     elif batch.scored:
         job.scored.append(batch)
 
@@ -290,7 +298,8 @@ def _mask(state: State, job: Job, lease: Lease, error: TaskError) -> None:
     if batch is None or fragment is None:
         raise AssertionError("a score lease names its fragment")
     forfeit(state, lease, error.message)
-    scores = tuple(_failure(*_name(batch, key), error.message) for key in fragment.unscored)
+    portion = fragment.being_scored[lease.id]
+    scores = tuple(_failure(*_name(batch, key), error.message) for key in portion.keys)
     _scored(state, job, lease, state.workers[lease.worker], ScoreResult(scores=scores))
 
 
@@ -308,6 +317,7 @@ def _lost_blob(state: State, job: Job, lease: Lease, error: TaskError) -> None:
     state.record(job, Notice(level="warning", message=f"{lease.label} of micro-batch {batch.index}: {error.message}"))
     _forget_used(state, job, lease.task)
     if fragment is not None:
+        withdraw(state, job, fragment, error.message)
         requeue_fragment(state, job, batch, fragment)
     else:
         for other in batch.fragments:

@@ -1,6 +1,8 @@
 """Builds the tasks that are sent: what the core knows, put into words of the wire. Decides nothing."""
 
-from broker.microbatch import Fragment, MicroBatch, Selected
+from collections.abc import Sequence
+
+from broker.microbatch import Fragment, MicroBatch, SampleKey, Selected
 from broker.state import Job, Worker
 from digend.wire.tasks import (
     CheckpointTask,
@@ -53,8 +55,7 @@ def generate(job: Job, batch: MicroBatch, fragment: Fragment, assist: bool) -> G
     )
 
 
-def score(job: Job, batch: MicroBatch, fragment: Fragment) -> ScoreTask:
-    """Only what has no score yet."""
+def score(job: Job, batch: MicroBatch, fragment: Fragment, keys: Sequence[SampleKey]) -> ScoreTask:
     if fragment.result is None:
         raise AssertionError("a fragment is scored after it is generated")
     samples = fragment.result.samples
@@ -68,7 +69,7 @@ def score(job: Job, batch: MicroBatch, fragment: Fragment) -> ScoreTask:
         fragment=fragment.index,
         items=tuple(
             ScoreItem(prompt=batch.groups[at].prompt, index=batch.groups[at].samples[sample].index, blob=samples)
-            for at, sample in fragment.unscored
+            for at, sample in keys
         ),
     )
 

@@ -47,7 +47,7 @@ def queue_view(state: State, now_ns: int) -> QueueView:
             micro_batch=batch.index,
             version=batch.stamp[1] if batch.stamp else job.version,
             age_s=(now_ns - since) / SECOND,
-            reason=f"fragment {fragment.index}, {fragment.num_samples} samples: waits for {scorer}",
+            reason=f"fragment {fragment.index}, {fragment.num_to_score} samples: waits for {scorer}",
         )
         for (batch, fragment), since in job.sq.waiting()
     ]

@@ -85,7 +85,7 @@ class Fuzz:
             partition=rng.choice(["gap", "gap", "batch", "naive"]),
             prompts_per_rollout=rng.choice([2, 4]),
             staleness=rng.choice([0.0, 0.5]) if updates == 1 else 0.0,
-            strategy=rng.choice(["never", "always", "static:1", "static:3"]),
+            strategy=rng.choice(["never", "always", "static:1", "static:3", "planned", "bts"]),
             scoring=rng.choice(["colocated", "dedicated"]),
             generators=() if rng.random() < 0.15 else None,
             deterministic=rng.random() < 0.2,

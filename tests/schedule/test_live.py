@@ -1,5 +1,8 @@
 """The strategies on the real core under virtual time: same answers, same makespans as the model of the schedule."""
 
+from collections.abc import Sequence
+from dataclasses import replace
+from fractions import Fraction
 from itertools import pairwise
 from random import Random
 
@@ -11,7 +14,7 @@ from broker.schedule.named import strategy_of
 from broker.schedule.simulate import Run, Setup
 from broker.schedule.snapshot import Model
 from broker.schedule.times import Times
-from digend.wire.records import Decision, StepRecord
+from digend.wire.records import Decision, StepRecord, TaskRecord
 from tests.broker.support import GENERATOR, MS, S, job, prompts, slots
 
 
@@ -29,7 +32,8 @@ def setup_of(rng: Random, *, steps: int, dedicated: bool = False, switch: int = 
     return Setup(model=model, micro_batches=rng.randint(2, 14), steps=steps, staleness=staleness)
 
 
-def live(setup: Setup, strategy: str) -> Simulation:
+def live(setup: Setup, strategy: str, speeds: Sequence[int] = (1,)) -> Simulation:
+    """`speeds`: of the generators, which share every micro-batch without a remainder."""
     times, servers = setup.model.times, setup.model.servers
     durations = Durations(**{name: ticks * MS for name, ticks in times.given().items()})
     spec = job(
@@ -40,8 +44,12 @@ def live(setup: Setup, strategy: str) -> Simulation:
         staleness=setup.staleness,
         scoring="dedicated" if servers else "colocated",
         checkpoint_every=0,
+        samples_per_prompt=2 * sum(speeds),
     )
-    simulation = Simulation(durations, slots(1, servers), torpid_s=1e6, lost_s=2e6)
+    pool = [
+        replace(slot, speed=Fraction(speed)) for slot, speed in zip(slots(len(speeds), 0, False), speeds, strict=True)
+    ]
+    simulation = Simulation(durations, pool + slots(0, servers), torpid_s=1e6, lost_s=2e6)
     simulation.submit(spec)
     simulation.run()
     return simulation
@@ -79,6 +87,38 @@ def test_once_times_are_measured_the_core_takes_as_long_as_the_model(strategy: s
         setup = setup_of(rng, steps=6, dedicated=kind == "dedicated", switch=17 * (kind == "switch"))
         alone = Setup(model=setup.model, micro_batches=setup.micro_batches)
         assert makespans(live(setup, strategy))[4:] == modelled(alone, strategy) * 2, setup
+
+
+@pytest.mark.parametrize("strategy", ["always", "static:2", "bts", "planned"])
+@pytest.mark.parametrize("speeds", [(1, 1), (1, 1, 2)])
+def test_a_pool_takes_as_long_as_one_generator_of_its_speed(strategy: str, speeds: tuple[int, ...]) -> None:
+    """Scoring as dear as generation: a TAG result is scored by all of them too."""
+    rng, unit = Random(f"{strategy} {speeds}"), 10 * sum(speeds)
+    for _ in range(5):
+        times = Times(
+            generate=rng.randint(2, 8) * unit,
+            assist=rng.randint(unit, 8 * unit),
+            update=rng.randint(unit // 2, 8 * unit),
+            score=rng.randint(2, 8) * unit,
+            commit=rng.choice((0, rng.randint(1, 50))),
+        )
+        setup = Setup(model=Model(times=times), micro_batches=rng.randint(4, 12), steps=6)
+        alone = replace(setup, steps=1)
+        simulation = live(setup, strategy, speeds)
+        assert makespans(simulation)[4:] == modelled(alone, strategy) * 2, setup
+        if strategy == "planned":
+            assert_as_predicted(simulation, since=3)
+
+
+def assert_as_predicted(simulation: Simulation, since: int) -> None:
+    """From a global step on, every prediction of the end of the last update comes true to the tick."""
+    job_records = simulation.records["j1"]
+    updates = [record for record in job_records if isinstance(record.body, TaskRecord) and record.body.task == "update"]
+    ends = {record.body.global_step: record.at_ns for record in updates if isinstance(record.body, TaskRecord)}
+    for record in job_records:
+        body = record.body
+        if isinstance(body, Decision) and body.end_us is not None and body.global_step >= since:
+            assert record.at_ns + body.end_us * 1000 == ends[body.global_step]
 
 
 def test_what_is_predicted_is_what_happens() -> None:
