@@ -1,19 +1,20 @@
-"""What clients see of the core's state. Reads only; words for people are made here and nowhere else."""
+"""What clients see of the core's state. Reads only; words for people are made here and in `broker.waits` only."""
 
 from broker.dispatch import involved
 from broker.lifecycle import lacking
 from broker.microbatch import Phase
 from broker.state import SECOND, Job, Lease, State, Worker
+from broker.waits import NOTHING, job_reason, sq_reason, uq_reason, worker_reason
 from digend.wire.devices import DeviceState
 from digend.wire.views import JobView, NodeView, QueueItem, QueueView, StatusView
 
 
-def job_view(job: Job) -> JobView:
+def job_view(state: State, job: Job) -> JobView:
     return JobView(
         id=job.id,
         name=job.spec.name,
         state=job.state,
-        reason=job.reason,
+        reason=job_reason(state, job),
         global_step=job.global_step,
         num_global_steps=job.spec.num_global_steps,
         policy_version=job.version,
@@ -26,7 +27,7 @@ def job_view(job: Job) -> JobView:
 
 
 def job_views(state: State) -> tuple[JobView, ...]:
-    return tuple(job_view(job) for job in state.jobs.values())
+    return tuple(job_view(state, job) for job in state.jobs.values())
 
 
 def node_views(state: State, now_ns: int) -> tuple[NodeView, ...]:
@@ -38,7 +39,6 @@ def queue_view(state: State, now_ns: int) -> QueueView:
     job = state.active()
     if job is None:
         return QueueView(items=())
-    scorer = "a free generator" if job.spec.scoring == "colocated" else "a free reward process"
     items = [
         QueueItem(
             queue="sq",
@@ -47,9 +47,9 @@ def queue_view(state: State, now_ns: int) -> QueueView:
             micro_batch=batch.index,
             version=batch.stamp[1] if batch.stamp else job.version,
             age_s=(now_ns - since) / SECOND,
-            reason=f"fragment {fragment.index}, {fragment.num_to_score} samples: waits for {scorer}",
+            reason=f"fragment {fragment.index}, {fragment.num_to_score} samples: {sq_reason(job, place)}",
         )
-        for (batch, fragment), since in job.sq.waiting()
+        for place, ((batch, fragment), since) in enumerate(job.sq.waiting())
     ]
     items += [
         QueueItem(
@@ -59,11 +59,9 @@ def queue_view(state: State, now_ns: int) -> QueueView:
             micro_batch=batch.index,
             version=batch.stamp[1] if batch.stamp else job.version,
             age_s=(now_ns - since) / SECOND,
-            reason="waits for the trainer"
-            if batch.global_step == job.global_step
-            else f"waits for the commit of global step {batch.global_step - 1}",
+            reason=uq_reason(job, batch, place),
         )
-        for batch, since in job.uq.waiting()
+        for place, (batch, since) in enumerate(job.uq.waiting())
     ]
     return QueueView(items=tuple(items))
 
@@ -81,7 +79,7 @@ def status_view(state: State, now_ns: int, started_ns: int) -> StatusView:
         sq_oldest_s=max(scoring, default=None),
         uq_depth=len(updating),
         uq_oldest_s=max(updating, default=None),
-        job=job_view(job) if job else None,
+        job=job_view(state, job) if job else None,
         queued=sum(other.state == "queued" for other in state.jobs.values()),
         bubble_share=_bubble_share(state, job, now_ns) if job else None,
         problems=_problems(state, job, now_ns),
@@ -128,7 +126,7 @@ def _node(state: State, worker: Worker, now_ns: int) -> NodeView:
         role=worker.role,
         node=hello.node,
         state=name,
-        doing=_doing(lease) if lease else worker.idle_cause or "nothing to do",
+        doing=_doing(lease) if lease else worker.idle_cause or NOTHING,
         device=hello.device,
         pid=hello.pid,
         session=worker.session or "",
@@ -137,6 +135,7 @@ def _node(state: State, worker: Worker, now_ns: int) -> NodeView:
         versions={"digend": hello.versions.digend, "python": hello.versions.python, **hello.versions.numbers},
         health=health(worker.device) if worker.device else "",
         device_state=worker.device,
+        reason=worker_reason(state, worker, now_ns),
     )
 
 

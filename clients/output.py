@@ -1,6 +1,7 @@
 """What digenctl prints: tables and lines for people, one JSON document for programs.
 
-Knows views only as dataclasses. Invariant: with --json, stdout has JSON and nothing else.
+Knows views only as dataclasses. Invariants: with --json, stdout has JSON and nothing else; colour and the width of a
+terminal play a role only where stdout is one.
 """
 
 import dataclasses
@@ -12,15 +13,17 @@ from typing import Any
 
 import click
 
+from clients.columns import Column, columns_of
 from digend.wire.views import SCHEMA_VERSION
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Output:
-    """`as_json` for programs; `header` whether a table has its first line."""
+    """`as_json` for programs; `header` whether a table has its first line; `columns` as -o has them."""
 
     as_json: bool = False
     header: bool = True
+    columns: str | None = None
 
     @property
     def on_terminal(self) -> bool:
@@ -48,11 +51,19 @@ class Output:
         if not self.as_json:
             click.echo(text, err=True)
 
+    def listing(self, columns: Sequence[Column], items: Sequence[Any]) -> None:
+        """A table with a row an item, of the columns that are wanted. Raises UnknownColumn."""
+        chosen = columns_of(columns, self.columns)
+        names = [column.name.upper() for column in chosen]
+        self.table(names, [[column.cell(item) for column in chosen] for item in items])
+
     def table(self, columns: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
         if self.as_json:
             return
         if self.on_terminal:
-            _rich_table(columns, rows, self.header)
+            from clients.screen import print_table
+
+            print_table(columns, rows, self.header)
             return
         for row in text_table([columns, *rows] if self.header else rows):
             click.echo(row)
@@ -75,14 +86,3 @@ def text_table(rows: Sequence[Sequence[str]]) -> list[str]:
         return []
     widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
     return ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows]
-
-
-def _rich_table(columns: Sequence[str], rows: Sequence[Sequence[str]], header: bool) -> None:
-    from rich.console import Console
-    from rich.table import Table
-    from rich.text import Text
-
-    table = Table(*columns, box=None, show_header=header, pad_edge=False)
-    for row in rows:
-        table.add_row(*(Text(cell) for cell in row))
-    Console().print(table)

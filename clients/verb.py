@@ -1,15 +1,17 @@
-"""What all verbs share: the options that find the driver, --json, and errors turned into exit codes.
+"""What all verbs share: the options that find the driver, --json, -o, and errors turned into exit codes.
 
-A verb is a function `(driver, output, **its own arguments) -> int | None`; `verb` makes a click command of it.
+A verb is a function `(driver, output, **its own arguments) -> int | None`; `verb` makes a click command of it. One that
+lists something is `@tabular(COLUMNS)` besides, and prints with `output.listing(COLUMNS, items)`.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import wraps
 from typing import Any
 
 import click
 
 from clients.address import find_address
+from clients.columns import WIDE, Column, UnknownColumn, columns_of
 from clients.output import Output
 from digend.exitcodes import ExitCode
 
@@ -28,7 +30,36 @@ _OPTIONS = (
     ),
     click.option("--json", "as_json", is_flag=True, help="Print JSON, with a schema version."),
 )
-no_header = click.option("--no-header", is_flag=True, help="Leave out the first line of tables.")
+_no_header = click.option("--no-header", is_flag=True, help="Leave out the first line of tables.")
+
+
+def tabular(columns: Sequence[Column]) -> Callable[[Function], Function]:
+    """-o and --no-header, for a verb that lists `columns`. What -o says is checked before a driver is asked."""
+
+    def checked(ctx: click.Context, param: click.Parameter, value: str | None) -> str | None:
+        try:
+            columns_of(columns, value)
+        except UnknownColumn as error:
+            raise click.BadParameter(str(error), ctx, param) from error
+        return value
+
+    def offered(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[str]:
+        before, comma, last = incomplete.rpartition(",")
+        plus = "+" * last.startswith("+")
+        names = [*(column.name for column in columns), WIDE]
+        return [before + comma + plus + name for name in names if name.startswith(last.lstrip("+"))]
+
+    chosen = click.option(
+        "-o", "--columns", metavar="COLUMNS", callback=checked, shell_complete=offered, help=_columns_help(columns)
+    )
+    return lambda function: chosen(_no_header(function))
+
+
+def _columns_help(columns: Sequence[Column]) -> str:
+    usual = ", ".join(column.name for column in columns if not column.wide)
+    wide = ", ".join(column.name for column in columns if column.wide)
+    more = f" More: {wide}." if wide else ""
+    return f"Which columns: a,b these; +a,b the usual ones and these; wide all of them. Usual: {usual}.{more}"
 
 
 def verb(example: str, *, name: str = "", patient: bool = False) -> Callable[[Function], click.Command]:
@@ -39,7 +70,7 @@ def verb(example: str, *, name: str = "", patient: bool = False) -> Callable[[Fu
         def run(address: str | None, node: str | None, reply_timeout: float, **rest: Any) -> None:
             context = click.get_current_context()
             given = (context.find_root().obj or {}) if address is None and node is None else {}
-            output = Output(as_json=rest.pop("as_json"), header=not rest.pop("no_header", False))
+            output = Output(rest.pop("as_json"), not rest.pop("no_header", False), rest.pop("columns", None))
             try:
                 where = find_address(address or given.get("address"), node or given.get("node"))
                 code = _call(function, where, reply_timeout, patient, output, rest)

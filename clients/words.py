@@ -1,5 +1,6 @@
 """Numbers as people say them. Pure."""
 
+from datetime import datetime
 from math import isfinite
 
 
@@ -16,6 +17,11 @@ def age(seconds: float | None) -> str:
         minutes = whole % 3600 // 60
         return f"{whole // 3600} h {minutes} min" if minutes else f"{whole // 3600} h"
     return f"{whole // 86400} d"
+
+
+def instant(at_ns: int | None) -> str:
+    """`2026-03-01 14:05:09` here; a dash where there is none."""
+    return "-" if at_ns is None else datetime.fromtimestamp(at_ns / 1e9).strftime("%Y-%m-%d %H:%M:%S")
 
 
 def number(value: float | None, digits: int = 3) -> str:

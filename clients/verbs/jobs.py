@@ -1,36 +1,46 @@
 """`digenctl jobs`: one line a job."""
 
 from clients.api import Digend
+from clients.columns import Column
 from clients.output import Output
-from clients.verb import no_header, verb
-from clients.words import age, number
+from clients.verb import tabular, verb
+from clients.words import age, instant, number
 from digend.wire.views import JobView
 
-COLUMNS = ("JOB", "STATE", "STEP", "VERSION", "REWARD", "TOOK", "WHY")
+
+def took(job: JobView) -> float | None:
+    """Seconds from start to end, of a job that is over."""
+    if job.started_ns is None or job.finished_ns is None:
+        return None
+    return (job.finished_ns - job.started_ns) / 1e9
 
 
-@verb("  digenctl jobs\n  digenctl jobs --no-header | cut -d' ' -f1")
-@no_header
+COLUMNS = (
+    Column("id", lambda job: job.id),
+    Column("name", lambda job: job.name, wide=True),
+    Column("state", lambda job: job.state),
+    Column("step", lambda job: f"{job.global_step}/{job.num_global_steps}"),
+    Column("version", lambda job: str(job.policy_version)),
+    Column("incarnation", lambda job: str(job.incarnation), wide=True),
+    Column("reward", lambda job: number(job.reward)),
+    Column("took", lambda job: age(took(job))),
+    Column("submitted", lambda job: instant(job.submitted_ns), wide=True),
+    Column("started", lambda job: instant(job.started_ns), wide=True),
+    Column("finished", lambda job: instant(job.finished_ns), wide=True),
+    Column("reason", lambda job: job.reason or "-"),
+)
+
+
+@verb("  digenctl jobs\n  digenctl jobs -o id,state,reason\n  digenctl jobs --no-header -o id | tail -1")
+@tabular(COLUMNS)
 def command(driver: Digend, output: Output) -> None:
-    """List all jobs, in the order they were submitted."""
+    """List all jobs, in the order they were submitted, each with the REASON why it does not run.
+
+    REASON of a job that ended says why it ended so.
+    """
     jobs = driver.jobs()
     output.document_if_json(jobs=jobs)
     if not jobs:
         output.hint("no jobs yet; the next step: digenctl submit JOB.toml")
     else:
-        output.table(COLUMNS, [_row(job) for job in jobs])
-
-
-def _row(job: JobView) -> list[str]:
-    took = None
-    if job.started_ns is not None and job.finished_ns is not None:
-        took = (job.finished_ns - job.started_ns) / 1e9
-    return [
-        job.id,
-        job.state,
-        f"{job.global_step}/{job.num_global_steps}",
-        str(job.policy_version),
-        number(job.reward),
-        age(took),
-        job.reason or "-",
-    ]
+        output.listing(COLUMNS, jobs)

@@ -3,19 +3,48 @@
 from collections.abc import Sequence
 
 from clients.api import Digend
+from clients.columns import Column
 from clients.output import Output
-from clients.verb import no_header, verb
+from clients.verb import tabular, verb
 from clients.words import age
 from digend.wire.views import NodeView
 
-COLUMNS = ("WORKER", "ROLE", "STATE", "DOING", "HEARTBEAT", "TASKS", "DEVICE", "PID")
 NONE = "no workers have joined; the next step: digend up NODE.toml"
 
 
-@verb("  digenctl nodes\n  digenctl nodes --json")
-@no_header
+def doing(node: NodeView) -> str:
+    """The task a worker has; a dash where it has none."""
+    return node.doing if node.doing and not node.reason else "-"
+
+
+def _device(node: NodeView) -> str:
+    return f"{node.device}: {node.health}" if node.health else node.device
+
+
+COLUMNS = (
+    Column("worker", lambda node: node.name),
+    Column("role", lambda node: node.role),
+    Column("node", lambda node: node.node, wide=True),
+    Column("state", lambda node: node.state),
+    Column("doing", doing),
+    Column("heartbeat", lambda node: f"{age(node.heartbeat_age_s)} ago"),
+    Column("tasks", lambda node: str(node.tasks_done)),
+    Column("device", _device),
+    Column("pid", lambda node: str(node.pid)),
+    Column("session", lambda node: node.session or "-", wide=True),
+    Column(
+        "versions", lambda node: " ".join(f"{name}={is_}" for name, is_ in sorted(node.versions.items())), wide=True
+    ),
+    Column("reason", lambda node: node.reason or "-"),
+)
+
+
+@verb(
+    "  digenctl nodes\n  digenctl nodes -o worker,state,reason\n  digenctl nodes -o +versions\n  digenctl nodes --json"
+)
+@tabular(COLUMNS)
 def command(driver: Digend, output: Output) -> None:
-    """List the workers, with what they do and when they were last heard."""
+    """List the workers: what each is DOING, or the REASON why it does nothing, and when it was last heard."""
     nodes = driver.nodes()
     output.document_if_json(nodes=nodes)
     print_nodes(output, nodes)
@@ -25,24 +54,4 @@ def print_nodes(output: Output, nodes: Sequence[NodeView]) -> None:
     if not nodes:
         output.hint(NONE)
     else:
-        output.table(COLUMNS, [_row(node) for node in nodes])
-
-
-def _row(node: NodeView) -> list[str]:
-    heard = f"{age(node.heartbeat_age_s)} ago"
-    return [
-        node.name,
-        node.role,
-        node.state,
-        doing(node),
-        heard,
-        str(node.tasks_done),
-        f"{node.device}: {node.health}" if node.health else node.device,
-        str(node.pid),
-    ]
-
-
-def doing(node: NodeView) -> str:
-    """What a worker does, or what it waits for."""
-    waits = node.state == "idle" and node.doing not in ("", "nothing to do")
-    return f"waits: {node.doing}" if waits else node.doing or "-"
+        output.listing(COLUMNS, nodes)

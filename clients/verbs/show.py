@@ -82,7 +82,7 @@ def stage_rows(seconds: Mapping[str, Mapping[str, float]], workers: Sequence[str
 
 def node_lines(node: NodeView) -> Iterator[str]:
     yield f"worker     {node.name}, a {node.role} on {node.node}"
-    yield f"state      {node.state}" + (f": {doing(node)}" if node.doing else "")
+    yield f"state      {node.state}: {node.reason or doing(node)}"
     yield f"heartbeat  {age(node.heartbeat_age_s)} ago, session {node.session}"
     yield f"process    {node.pid} on {node.device}, {node.tasks_done} tasks done"
     if node.health:

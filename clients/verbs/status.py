@@ -4,8 +4,8 @@ from collections.abc import Iterator, Sequence
 
 from clients.api import Digend
 from clients.output import Output, plain
-from clients.verb import no_header, verb
-from clients.verbs.nodes import print_nodes
+from clients.verb import tabular, verb
+from clients.verbs.nodes import COLUMNS, print_nodes
 from clients.words import age, number, plural, share
 from digend.exitcodes import ExitCode
 from digend.wire.views import JobView, StatusView
@@ -14,8 +14,8 @@ BAD_NODE_STATES = ("torpid", "lost")
 BAD_JOB_STATES = ("failed", "held")
 
 
-@verb("  digenctl status\n  digenctl status --json | jq .bubble_share")
-@no_header
+@verb("  digenctl status\n  digenctl status -o worker,state,reason\n  digenctl status --json | jq .bubble_share")
+@tabular(COLUMNS)
 def command(driver: Digend, output: Output) -> ExitCode:
     """What the driver, its workers and the running job do.
 

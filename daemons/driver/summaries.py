@@ -35,7 +35,7 @@ class Summaries:
         reader = self._readers.get(job)
         if known is None or reader is None:
             return None
-        return replace(reader.detail(), job=job_view(known))
+        return replace(reader.detail(), job=job_view(self._core.state, known))
 
     def details(self) -> list[JobDetail]:
         """All jobs of the core, oldest first."""

@@ -73,6 +73,8 @@ class NodeView:
     health: str = ""
     """Of its GPU, in words; empty where nothing is known of one."""
     device_state: DeviceState | None = None
+    reason: str = ""
+    """Why it does nothing, or gets nothing more; empty while it works and all is well."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -277,13 +277,14 @@ def test_views_at_every_instant() -> None:
         nodes = node_views(state, simulation.now_ns)
         assert len(nodes) == 4
         assert all(node.doing for node in nodes)
+        assert all(bool(node.reason) == (node.state != "busy") for node in nodes)
         items = queue_view(state, simulation.now_ns).items
         assert status.sq_depth + status.uq_depth == len(items)
         assert all(item.reason and item.age_s >= 0 for item in items)
         assert status.bubble_share is None or 0 <= status.bubble_share <= 1
         seen |= {node.state for node in nodes} | {item.queue for item in items}
     assert {"idle", "busy", "sq"} <= seen
-    view = job_view(simulation.job("j1"))
+    view = job_view(simulation.core.state, simulation.job("j1"))
     assert (view.state, view.global_step, view.policy_version, view.incarnation) == ("completed", 2, 2, 0)
 
 

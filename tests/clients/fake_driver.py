@@ -179,4 +179,5 @@ def node_view(name: str, state: str = "busy") -> NodeView:
         heartbeat_age_s=0.4,
         tasks_done=12,
         versions={"torch": "2.9"},
+        reason="" if state == "busy" else "waits for rewards",
     )

@@ -27,7 +27,7 @@ def test_jobs(digenctl: Digenctl) -> None:
     result = digenctl("jobs")
     assert result.returncode == 0
     assert result.stdout.splitlines() == [
-        "JOB         STATE    STEP  VERSION  REWARD  TOOK   WHY",
+        "ID          STATE    STEP  VERSION  REWARD  TOOK   REASON",
         "other-001   failed   7/22  7        0.712   2 min  -",
         "shapes-002  running  7/22  7        0.712   -      -",
     ]
@@ -101,13 +101,16 @@ def test_nodes_and_show_node(digenctl: Digenctl) -> None:
     assert "did you mean box/trainer/0?" in missing.stderr
 
 
-def test_an_idle_worker_waits_for_something_or_has_nothing_to_do(digenctl: Digenctl, canned: Canned) -> None:
-    idle = node_view("box/trainer/0", "idle")
-    canned.nodes = (replace(idle, doing="update"), replace(idle, name="box/trainer/1", doing="nothing to do"))
-    shown = digenctl("nodes", "--no-header").stdout
-    assert "idle  waits: update  " in shown
-    assert "idle  nothing to do  " in shown
-    assert "idle: waits: update" in digenctl("show", "node", "box/trainer/0").stdout
+def test_a_worker_does_something_or_has_a_reason(digenctl: Digenctl, canned: Canned) -> None:
+    idle = replace(node_view("box/trainer/0", "idle"), doing="reward")
+    canned.nodes = (node_view("box/generator/0"), idle)
+    assert digenctl("nodes", "-o", "state,doing,reason").stdout.splitlines() == [
+        "STATE  DOING                    REASON",
+        "busy   generates micro-batch 3  -",
+        "idle   -                        waits for rewards",
+    ]
+    assert "idle: waits for rewards" in digenctl("show", "node", "box/trainer/0").stdout
+    assert "busy: generates micro-batch 3" in digenctl("show", "node", "box/generator/0").stdout
 
 
 def test_show_job(digenctl: Digenctl) -> None:
