@@ -26,7 +26,11 @@ ALGORITHMS: Final = "digend.algorithms"
 REWARDS: Final = "digend.rewards"
 
 OWN: Final[Mapping[str, Mapping[str, str]]] = {
-    MODELS: {"flux": "digend.models.flux:spec"},
+    MODELS: {
+        "flux": "digend.models.flux:spec",
+        "sd3": "digend.models.sd3:spec",
+        "wan": "digend.models.wan:spec",
+    },
     ALGORITHMS: {"flow_grpo": "digend.algorithms.flow_grpo:spec"},
     REWARDS: {
         "jpeg_compressibility": "digend.rewards.jpeg:compressibility",

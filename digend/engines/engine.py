@@ -25,6 +25,7 @@ from digend.engines.jobs import Job, load_job, parse_config, sigma_list
 from digend.engines.protocols import Context, TaskFault
 from digend.engines.publishing import publish
 from digend.engines.training import Trainer
+from digend.models import timing
 from digend.plugins import load_object
 from digend.wire.refs import WeightsRef
 from digend.wire.tasks import (
@@ -94,7 +95,7 @@ class LocalEngine:
     def run(self, task: TaskBody, context: Context) -> ResultBody:
         """Raises TaskFault for what the core knows how to handle, Cancelled for a revoked lease."""
         try:
-            with self._exactness():
+            with self._exactness(), timing.told_to(context.stage):
                 return self._actions[task.kind](task, context)
         except torch.OutOfMemoryError as error:
             raise TaskFault("out_of_memory", str(error).splitlines()[0], retry=True) from error

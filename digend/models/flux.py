@@ -30,5 +30,6 @@ spec = ModelSpec(
         "attn.add_v_proj",
         "attn.to_add_out",
     ),
+    sharding_units=("transformer_blocks", "single_transformer_blocks"),
     loader="digend.models.flux_model:load",
 )

@@ -7,7 +7,7 @@ steps from `initial` over `sigmas` with `velocity` give the stock pipeline's lat
 
 # Shapes: B samples; S = (H / 16) * (W / 16) packed tokens for a VAE of factor 8; C = 4 * latent channels; E tokens.
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -15,72 +15,38 @@ from pydantic import BaseModel
 from torch import Tensor
 
 from digend.models.flux import FluxOptions
-from digend.models.pipelines import check_folder, load_pipeline, save_adapter, save_pipeline
+from digend.models.pipelines import check_folder, check_tokens, load_pipeline
+from digend.models.shapes import check_one_frame, check_size
 from digend.models.spec import Condition, Shape
+from digend.models.stock import StockModel, evenly, on_cpu
 
 _WEIGHTS = ("transformer", "vae", "text_encoder", "text_encoder_2")
 
 
-class FluxModel:
+class FluxModel(StockModel):
     """A loaded FluxPipeline; the transformer learns."""
 
+    encoders = ("text_encoder", "text_encoder_2")
+
     def __init__(self, pipeline: Any, path: str, dtype: torch.dtype, options: FluxOptions) -> None:
-        self._pipeline = pipeline
-        self._path = path
-        self._dtype = dtype
-        self._device: torch.device = pipeline.transformer.device
+        super().__init__(pipeline, path, dtype)
         self._max_sequence_length = options.max_sequence_length
 
-    @property
-    def trainable(self) -> Mapping[str, torch.nn.Module]:
-        return {"transformer": self._pipeline.transformer}
-
-    @property
-    def device(self) -> torch.device:
-        return self._device
-
-    @property
-    def dtype(self) -> torch.dtype:
-        return self._dtype
-
     def check(self, shape: Shape) -> None:
-        if shape.num_frames != 1:
-            raise ValueError(f"sampling.num_frames = {shape.num_frames}: flux draws images, 1 frame")
-        multiple = self._pipeline.vae_scale_factor * 2
-        for name, size in (("height", shape.height), ("width", shape.width)):
-            if size % multiple:
-                near = max(multiple, round(size / multiple) * multiple)
-                raise ValueError(
-                    f"sampling.{name} = {size} is no multiple of {multiple}, which this model needs; nearest is {near}"
-                )
+        check_one_frame(shape, "flux")
+        check_size(shape, self._pipeline.vae_scale_factor * 2)
 
     def sigmas(self, num_timesteps: int, shape: Shape) -> list[float]:
-        import numpy as np
-        from diffusers.pipelines.flux.pipeline_flux import calculate_shift
-
-        scheduler = self._pipeline.scheduler
         rows, columns = self._grid(shape)
-        knobs = {
-            "base_seq_len": scheduler.config.get("base_image_seq_len", 256),
-            "max_seq_len": scheduler.config.get("max_image_seq_len", 4096),
-            "base_shift": scheduler.config.get("base_shift", 0.5),
-            "max_shift": scheduler.config.get("max_shift", 1.15),
-        }
-        evenly = np.linspace(1.0, 1 / num_timesteps, num_timesteps)
-        scheduler.set_timesteps(sigmas=evenly, mu=calculate_shift(rows * columns, **knobs))
-        values: list[float] = scheduler.sigmas.tolist()
-        return values
+        mu = self._mu(rows * columns, max_shift=1.15)
+        return self._scheduled(None, sigmas=evenly(num_timesteps), mu=mu)
 
-    def encode(self, prompts: Sequence[str]) -> list[Condition]:
-        """prompt_embeds [E, D] and pooled_prompt_embeds [D'] a prompt, on the CPU."""
-        with torch.no_grad():
-            embeds, pooled, _ = self._pipeline.encode_prompt(
-                list(prompts), None, device=self.device, max_sequence_length=self._max_sequence_length
-            )
-        return [
-            {"prompt_embeds": each.cpu().clone(), "pooled_prompt_embeds": one.cpu().clone()}
-            for each, one in zip(embeds, pooled, strict=True)
-        ]
+    def _embed(self, prompts: list[str]) -> list[dict[str, Tensor]]:
+        """prompt_embeds [E, D] and pooled_prompt_embeds [D'] a prompt."""
+        embeds, pooled, _ = self._pipeline.encode_prompt(
+            prompts, None, device=self.device, max_sequence_length=self._max_sequence_length
+        )
+        return on_cpu(prompt_embeds=embeds, pooled_prompt_embeds=pooled)
 
     def initial(self, rngs: Sequence[torch.Generator], shape: Shape) -> Tensor:
         channels = self._pipeline.transformer.config.in_channels // 4
@@ -98,7 +64,7 @@ class FluxModel:
         shape: Shape,
     ) -> Tensor:
         """[B, S, C]. Sigmas reach the transformer as the pipeline's timesteps do: 1000 sigma in float32, then cast."""
-        timestep = (sigma.float() * self._pipeline.scheduler.config.num_train_timesteps).to(self.device, self._dtype)
+        timestep = self._timestep(sigma).to(self._dtype)
         embeds, pooled = self._stack(conditions, "prompt_embeds"), self._stack(conditions, "pooled_prompt_embeds")
         rows, columns = self._grid(shape)
         transformer = self._pipeline.transformer
@@ -128,22 +94,10 @@ class FluxModel:
         pixels: Tensor = self._pipeline.image_processor.postprocess(image, output_type="pt")
         return pixels.float().cpu()
 
-    def save(self, folder: str) -> None:
-        save_pipeline(self._path, folder, self.trainable)
-
-    def save_adapter(self, folder: str) -> None:
-        save_adapter(self._pipeline, folder, self.trainable)
-
-    def unload_encoders(self) -> None:
-        self._pipeline.register_modules(text_encoder=None, text_encoder_2=None)
-
     def _grid(self, shape: Shape) -> tuple[int, int]:
         """Rows and columns of packed tokens."""
         patch = self._pipeline.vae_scale_factor * 2
         return shape.height // patch, shape.width // patch
-
-    def _stack(self, conditions: Sequence[Condition], name: str) -> Tensor:
-        return torch.stack([condition[name] for condition in conditions]).to(self.device, self._dtype)
 
 
 def load(path: str, device: str, dtype: str, options: BaseModel) -> FluxModel:
@@ -152,10 +106,5 @@ def load(path: str, device: str, dtype: str, options: BaseModel) -> FluxModel:
     check_folder(path, "FluxPipeline", _WEIGHTS)
     number_type: torch.dtype = getattr(torch, dtype)
     pipeline = load_pipeline(path, device, number_type)
-    allowed = pipeline.tokenizer_2.model_max_length
-    if options.max_sequence_length > allowed:
-        raise ValueError(
-            f"model.options.max_sequence_length = {options.max_sequence_length} is more than the {allowed} tokens "
-            f"that {path}/tokenizer_2 allows"
-        )
+    check_tokens(options.max_sequence_length, pipeline.tokenizer_2, f"{path}/tokenizer_2")
     return FluxModel(pipeline, path, number_type, options)

@@ -98,11 +98,11 @@ def _is_target(parameter: str, target: str) -> bool:
 
 
 def _component(folder: Path) -> Component:
-    shapes = {name: shape for file in _files(folder) for name, shape in _header(file)}
+    shapes = {name: shape for file in weight_files(folder) for name, shape in tensor_shapes(file)}
     return Component(name=folder.name, shapes=shapes)
 
 
-def _files(folder: Path) -> list[Path]:
+def weight_files(folder: Path) -> list[Path]:
     """The shards of the plain variant: what diffusers loads when none is named."""
     indexes = sorted(folder.glob("*.safetensors.index.json"), key=lambda file: len(file.name))
     if indexes:
@@ -110,7 +110,8 @@ def _files(folder: Path) -> list[Path]:
     return sorted(folder.glob("*.safetensors"), key=lambda file: len(file.name))[:1]
 
 
-def _header(file: Path) -> Iterator[tuple[str, tuple[int, ...]]]:
+def tensor_shapes(file: Path) -> Iterator[tuple[str, tuple[int, ...]]]:
+    """Names and shapes in a safetensors file, from its header. Raises ValueError for another kind of file."""
     from safetensors import SafetensorError, safe_open
 
     try:

@@ -12,11 +12,13 @@ import copy
 import json
 import shutil
 import warnings
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import torch
+
+from digend.models.footprint import tensor_shapes, weight_files
 
 _PICKLES = ("*.bin", "*.pt", "*.pth", "*.ckpt", "*.pkl", "*.msgpack", "*.h5")
 
@@ -37,10 +39,20 @@ def check_folder(path: str, class_name: str, components: tuple[str, ...]) -> Non
             raise OSError(f"model.path: {folder / component} holds no weights (*.safetensors)")
 
 
-def load_pipeline(path: str, device: str, dtype: torch.dtype) -> Any:
+def check_tokens(asked: int, tokenizer: Any, where: str) -> None:
+    """Raises ValueError where `model.options.max_sequence_length` is more than a tokenizer allows."""
+    allowed = tokenizer.model_max_length
+    if asked > allowed:
+        raise ValueError(
+            f"model.options.max_sequence_length = {asked} is more than the {allowed} tokens that {where} allows"
+        )
+
+
+def load_pipeline(path: str, device: str, dtype: torch.dtype, trained: Sequence[str] = ("transformer",)) -> Any:
     """The stock pipeline, frozen, in eval mode, its weights aligned; half precision keeps the VAE in float32.
 
-    Raises OSError with the folder's name for whatever diffusers cannot read.
+    Raises OSError with the folder's name for whatever diffusers cannot read, and where a tensor of a module that is to
+    be trained is not bound to one of the folder: diffusers would leave it at random values and only say so.
     """
     _silence()
     from diffusers import DiffusionPipeline
@@ -58,6 +70,8 @@ def load_pipeline(path: str, device: str, dtype: torch.dtype) -> Any:
             )
     except Exception as error:
         raise OSError(f"model.path: {path} cannot be loaded: {error}") from error
+    for name in trained:
+        _check_bound(Path(path) / name, getattr(pipeline, name))
     pipeline.set_progress_bar_config(disable=True)
     for module in pipeline.components.values():
         if isinstance(module, torch.nn.Module):
@@ -65,6 +79,20 @@ def load_pipeline(path: str, device: str, dtype: torch.dtype) -> Any:
             align(module)
             module.to(device)
     return pipeline
+
+
+def _check_bound(folder: Path, module: torch.nn.Module) -> None:
+    """Raises OSError unless every tensor of the module, and no other, is in the folder's files."""
+    written = {name for file in weight_files(folder) for name, _ in tensor_shapes(file)}
+    wanted = list(module.state_dict())
+    missing = [name for name in wanted if name not in written]
+    unknown = sorted(written - set(wanted))
+    if missing or unknown:
+        first = f"missing {missing[0]}" if missing else f"{unknown[0]} is no tensor of the model"
+        raise OSError(
+            f"model.path: {folder.parent}: {folder.name}: bound {len(wanted) - len(missing)} of {len(wanted)} tensors: "
+            f"{first}"
+        )
 
 
 def _silence() -> None:

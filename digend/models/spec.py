@@ -92,5 +92,7 @@ class ModelSpec:
     """"module:function" of `load(path: str, device: str, dtype: str, options: BaseModel) -> Model`."""
     trainable: tuple[str, ...] = ("transformer",)
     """Names of the components that learn: the keys of `Model.trainable`, for who cannot load the model."""
+    sharding_units: tuple[str, ...] = ()
+    """Lists of repeated blocks in a trainable module: what is sharded, compiled or moved as one piece."""
     condition_version: str = "1"
     """Part of the key under which embeddings are cached; change it when `encode` changes."""
