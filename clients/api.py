@@ -13,6 +13,7 @@ a job NotFound or AmbiguousId of `clients.jobs`.
 
 import os
 import time
+import tomllib
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from typing import Self, TypeVar
@@ -25,7 +26,8 @@ from digend.net.addresses import socket_path
 from digend.net.client import Client, DriverUnreachable, TimedOut
 from digend.wire import messages as m
 from digend.wire.records import Record
-from digend.wire.views import JobDetail, JobView, NodeView, QueueView, StatusView, VersionView
+from digend.wire.story import Transition
+from digend.wire.views import DriverView, JobDetail, JobView, NodeView, QueueView, StatusView, VersionView
 
 T = TypeVar("T")
 
@@ -115,6 +117,36 @@ class Digend:
     def records(self, job: str, since: int = 0) -> m.RecordList:
         """Some records of a job, by its whole id, from number `since` on."""
         return self._client.request(m.GetRecords(request=_new(), job=job, since=since), m.RecordList)
+
+    def all_records(self, job: str) -> Iterator[Record]:
+        """All records of a job there are so far, by its whole id."""
+        since = 0
+        while records := self.records(job, since).records:
+            yield from records
+            since += len(records)
+
+    def story(self, subject: str) -> Iterator[Transition]:
+        """Every transition of a thing, by its whole id (`digend.wire.subjects`), in order."""
+        cursor = None
+        while True:
+            page = self._client.request(m.GetStory(request=_new(), subject=subject, cursor=cursor), m.StoryPage)
+            yield from page.transitions
+            cursor = page.cursor
+            if cursor is None:
+                return
+
+    def job_file(self, job: str) -> str:
+        """The resolved job file of a job, by its whole id, as TOML."""
+        return self._client.request(m.GetJobFile(request=_new(), job=job), m.JobFile).toml
+
+    def updates_per_rollout(self, job: str) -> int:
+        """Global steps that one rollout of a job feeds, by its whole id."""
+        training = tomllib.loads(self.job_file(job)).get("training", {})
+        return int(training.get("updates_per_rollout", 1))
+
+    def place(self) -> DriverView:
+        """Where the driver's process is and keeps its files."""
+        return self._client.request(m.GetDriver(request=_new()), m.DriverReply).driver
 
     def follow(self, job: str | None = None) -> Iterator[Record]:
         """Records of a job as they come, from the first on, until it is over; outlasts a driver's restart."""

@@ -5,7 +5,7 @@ Imported only when something failed, as it names the errors of packages that a v
 
 from dataclasses import dataclass
 
-from clients.jobs import AmbiguousId, NotFound
+from clients.jobs import AmbiguousId, BadSubject, NotFound
 from digend.config.errors import ConfigError
 from digend.exitcodes import ExitCode
 from digend.net.addresses import BadAddress
@@ -28,6 +28,7 @@ _RETRY = "the request may have been carried out; it is safe to repeat it (a subm
 _KNOWN: tuple[tuple[type[Exception], ExitCode, str], ...] = (
     (ConfigError, ExitCode.BAD_CONFIG, ""),
     (NotFound, ExitCode.NOT_FOUND, ""),
+    (BadSubject, ExitCode.USAGE, ""),
     (AmbiguousId, ExitCode.USAGE, ""),
     (BadAddress, ExitCode.USAGE, ""),
     (ProtocolError, ExitCode.USAGE, ""),

@@ -20,6 +20,10 @@ class AmbiguousId(ValueError):
     """Several names begin so; the message lists them."""
 
 
+class BadSubject(ValueError):
+    """Nothing that has a story is written so; the message has the forms."""
+
+
 def job_id(jobs: Sequence[JobView], wanted: str | None) -> str:
     """The id meant by `wanted`; the newest job where it is None. Raises NotFound, AmbiguousId."""
     if wanted is not None:

@@ -24,6 +24,7 @@ VERBS = {
     "queue": "List the micro-batches that wait for scoring or update.",
     "nodes": "List the workers.",
     "show": "All about one job or one worker.",
+    "story": "Every transition of a job, worker, micro-batch, sample, lease or version.",
     "explain": "Why the trainer generated, updated or waited, and what a bubble came from.",
     "cancel": "Cancel a job.",
     "plan": "How to place and cut a job, and what that is worth.",

@@ -20,6 +20,16 @@ class Stored:
     num_bytes: int
 
 
+@dataclass(frozen=True, slots=True)
+class StoredBatch:
+    """A recorded step as it lies in the journal, pressed."""
+
+    id: int
+    now_ns: int
+    events: bytes
+    commands: bytes
+
+
 class Archive:
     """Reads over the journal's connection."""
 
@@ -44,6 +54,32 @@ class Archive:
                 break
             found.append(Stored(packing.record(body), len(body)))
         return found
+
+    def batches(self, after: int, limit: int, max_bytes: int) -> list[StoredBatch]:
+        """Batches after number `after`, in order, of all segments that are kept; at most `limit` and `max_bytes`
+        pressed, but one if there is any."""
+        rows = self._connection.execute(
+            "SELECT id, now_ns, events, commands FROM batches WHERE id > ? ORDER BY id LIMIT ?", (after, limit)
+        )
+        found: list[StoredBatch] = []
+        total = 0
+        for row in rows:
+            batch = StoredBatch(*row)
+            total += len(batch.events) + len(batch.commands)
+            if found and total > max_bytes:
+                break
+            found.append(batch)
+        return found
+
+    def oldest_ns(self) -> int | None:
+        """When the oldest batch that is kept was stepped."""
+        row = self._connection.execute("SELECT now_ns FROM batches ORDER BY id LIMIT 1").fetchone()
+        return None if row is None else int(row[0])
+
+    def job_file(self, job: str) -> str | None:
+        """The resolved job file."""
+        row = self._connection.execute("SELECT toml FROM jobs WHERE id = ?", (job,)).fetchone()
+        return None if row is None else str(row[0])
 
     def next_seqs(self) -> dict[str, int]:
         """Number of records of each job that has any."""

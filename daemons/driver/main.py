@@ -15,6 +15,7 @@ from broker.views import job_views
 from daemons.driver.archive import Archive
 from daemons.driver.clock import Clock
 from daemons.driver.journal import Journal
+from daemons.driver.place import Place
 from daemons.driver.replay import bring_up_to_date
 from daemons.driver.room import Room
 from daemons.driver.schema import JournalFull, JournalUnusable
@@ -123,6 +124,7 @@ def assemble(node: NodeConfig, server: ControlServer, journal: Journal, notifier
             rejoin_s=timing.rejoin_s,
         ),
         notifier=notifier,
+        place=Place(node=node.name, journal=journal.path, state=Path(node.state), runs=Path(node.runs)),
     )
 
 

@@ -4,7 +4,7 @@ Invariant: equal lists give equal bytes, so that a replay is compared byte for b
 """
 
 import zlib
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import cast, get_args
 
 import msgpack
@@ -48,6 +48,14 @@ def events(data: bytes) -> tuple[Event, ...]:
     return tuple(cast("Event", _read(item, _EVENTS)) for item in _items(data))
 
 
+def chosen(data: bytes, wanted: tuple[type, ...]) -> Iterator[object]:
+    """Items of a pressed list that are of a wanted type, in order; others are not decoded. ValueError on damage."""
+    names = {cls.__name__ for cls in wanted}
+    for item in _items(data):
+        if _name(item) in names:
+            yield _read(item, wanted)
+
+
 def one(item: Record | JobDetail) -> bytes:
     return codec.encode(item)
 
@@ -72,6 +80,15 @@ def _items(data: bytes) -> list[bytes]:
     except msgpack.UnpackException as error:
         raise ValueError(f"damaged: {error}") from error
     return cast("list[bytes]", found)
+
+
+def _name(item: bytes) -> object:
+    """The type that an item says it is of."""
+    unpacker = msgpack.Unpacker()
+    unpacker.feed(item)
+    unpacker.read_array_header()
+    unpacker.skip()
+    return cast("object", unpacker.unpack())
 
 
 def _read(data: bytes, allowed: tuple[type, ...]) -> object:

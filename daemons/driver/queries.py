@@ -11,6 +11,8 @@ from difflib import get_close_matches
 from broker import views
 from broker.core import Core
 from daemons.driver.archive import Archive
+from daemons.driver.chronicle import Chronicle
+from daemons.driver.place import Place
 from daemons.driver.submission import Refusal
 from daemons.driver.summaries import Summaries
 from digend import __version__
@@ -20,9 +22,14 @@ from digend.wire.messages import (
     MAX_MESSAGE_BYTES,
     PROTOCOL,
     ClientHello,
+    DriverReply,
+    GetDriver,
+    GetJobFile,
     GetQueue,
     GetRecords,
     GetStatus,
+    GetStory,
+    JobFile,
     JobList,
     JobReply,
     ListJobs,
@@ -32,12 +39,28 @@ from digend.wire.messages import (
     RecordList,
     ShowJob,
     StatusReply,
+    StoryPage,
     VersionReply,
 )
+from digend.wire.story import StoryCursor
+from digend.wire.subjects import parsed
 from digend.wire.views import JobDetail, JobView, StatusView, VersionView
 
-Query = ClientHello | ListJobs | GetStatus | GetQueue | ListNodes | ShowJob | GetRecords
-Answer = VersionReply | JobList | StatusReply | QueueReply | NodeList | JobReply | RecordList
+Query = (
+    ClientHello | ListJobs | GetStatus | GetQueue | ListNodes | ShowJob | GetRecords | GetStory | GetJobFile | GetDriver
+)
+Answer = (
+    VersionReply
+    | JobList
+    | StatusReply
+    | QueueReply
+    | NodeList
+    | JobReply
+    | RecordList
+    | StoryPage
+    | JobFile
+    | DriverReply
+)
 
 
 LISTED_JOBS = 200
@@ -55,6 +78,7 @@ class Queries:
         archive: Archive,
         started_ns: int,
         problems: Callable[[], tuple[str, ...]],
+        place: Place,
     ) -> None:
         self._core = core
         self._summaries = summaries
@@ -62,6 +86,8 @@ class Queries:
         self._earlier = archive.finished()
         self._started_ns = started_ns
         self._problems = problems
+        self._place = place
+        self._chronicle = Chronicle(archive)
 
     def answer(self, query: Query, now_ns: int) -> Answer:
         """Raises Refusal (NOT_FOUND)."""
@@ -80,6 +106,13 @@ class Queries:
                 return JobReply(request=request, job=self.detail(job))
             case GetRecords(request=request, job=job, since=since):
                 return self._records(request, job, since)
+            case GetStory(request=request, subject=subject, cursor=cursor):
+                return self._story(request, subject, cursor)
+            case GetJobFile(request=request, job=job):
+                self.job(job)
+                return JobFile(request=request, toml=self._archive.job_file(job) or "")
+            case GetDriver(request=request):
+                return DriverReply(request=request, driver=self._place.view(now_ns))
 
     def status(self, now_ns: int) -> StatusView:
         """How things are, the driver's own problems first."""
@@ -115,6 +148,15 @@ class Queries:
         records = tuple(each.record for each in stored)
         more = bool(self._archive.records(job, since + len(records), 1, _ROOM_BYTES))
         return RecordList(request=request, records=records, finished=over and not more)
+
+    def _story(self, request: str, text: str, cursor: StoryCursor | None) -> StoryPage:
+        try:
+            subject = parsed(text)
+            job = self.job(subject.job) if subject.job else None
+            transitions, following = self._chronicle.page(subject, job, cursor)
+        except ValueError as error:
+            raise Refusal(ExitCode.USAGE, str(error)) from error
+        return StoryPage(request=request, transitions=transitions, cursor=following)
 
     def _unknown(self, job: str) -> Refusal:
         near = get_close_matches(job, [each.id for each in self.jobs()], n=1)

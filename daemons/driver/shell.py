@@ -23,6 +23,7 @@ from daemons.driver.draft import Draft
 from daemons.driver.faults import Faults
 from daemons.driver.intake import FromWorker, Intake
 from daemons.driver.journal import Journal, Turn
+from daemons.driver.place import Place
 from daemons.driver.queries import Queries, Query
 from daemons.driver.room import Room
 from daemons.driver.schema import JournalFull
@@ -67,6 +68,7 @@ class Driver:
         heartbeat_s: float,
         started: Event,
         notifier: Notifier | None = None,
+        place: Place,
     ) -> None:
         archive = Archive(journal)
         self._core = core
@@ -83,7 +85,7 @@ class Driver:
         self._intake = Intake(
             self._sessions, self._stream, self._welcome, lambda job: core.has_job(job) is not None, self._send
         )
-        self._queries = Queries(core, summaries, archive, clock.now_ns(), self._problems)
+        self._queries = Queries(core, summaries, archive, clock.now_ns(), self._problems, place)
         self._desk = Desk(self._queries, register, uploads, lambda: room.reason, self._send)
         self._faults = Faults()
         self._notifier = notifier or Notifier({})

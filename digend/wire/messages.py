@@ -11,8 +11,9 @@ from typing import Literal
 from digend.wire.devices import DeviceState
 from digend.wire.records import Record
 from digend.wire.refs import WeightsRef
+from digend.wire.story import StoryCursor, Transition
 from digend.wire.tasks import Receipt, ResultBody, TaskBody, TaskError
-from digend.wire.views import JobDetail, JobView, NodeView, QueueView, StatusView, VersionView
+from digend.wire.views import DriverView, JobDetail, JobView, NodeView, QueueView, StatusView, VersionView
 
 PROTOCOL = 1
 MAX_MESSAGE_BYTES = 256 * 1024
@@ -306,6 +307,26 @@ class GetRecords:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class GetStory:
+    """Transitions of what `subject` names (`digend.wire.subjects`), from where the cursor of the last page stands."""
+
+    request: str
+    subject: str
+    cursor: StoryCursor | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GetJobFile:
+    request: str
+    job: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GetDriver:
+    request: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Submitted:
     request: str
     job: str
@@ -362,6 +383,29 @@ class RecordList:
     request: str
     records: tuple[Record, ...]
     finished: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StoryPage:
+    """A bounded part of the journal, read; `cursor` is None at its end. A page may hold no transition."""
+
+    request: str
+    transitions: tuple[Transition, ...]
+    cursor: StoryCursor | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JobFile:
+    """The resolved job file, as TOML."""
+
+    request: str
+    toml: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DriverReply:
+    request: str
+    driver: DriverView
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

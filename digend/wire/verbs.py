@@ -42,6 +42,9 @@ FROM_CLIENT: frozenset[type] = frozenset(
         m.ShowJob,
         m.Cancel,
         m.GetRecords,
+        m.GetStory,
+        m.GetJobFile,
+        m.GetDriver,
     }
 )
 TO_CLIENT: frozenset[type] = frozenset(
@@ -56,6 +59,9 @@ TO_CLIENT: frozenset[type] = frozenset(
         m.JobReply,
         m.Cancelled,
         m.RecordList,
+        m.StoryPage,
+        m.JobFile,
+        m.DriverReply,
         m.ErrorReply,
         m.Refused,
     }

@@ -15,6 +15,25 @@ class VersionView:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class DriverView:
+    """The driver's process and where it keeps things, on its own box. `node` is its name in node files."""
+
+    node: str
+    host: str
+    pid: int
+    now_ns: int
+    wall_ns: int
+    """The box's clock; `now_ns` is ahead of it after it was set back."""
+    journal: str
+    state: str
+    runs: str
+    free_bytes: dict[str, int]
+    """Of the disks of journal, state and runs; those that can be read."""
+    by_systemd: bool
+    """Its log goes to systemd's journal, not to `state`/logs."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class JobView:
     """One line of `digenctl jobs`. `reason` says what a job that does not run waits for."""
 
@@ -75,6 +94,9 @@ class NodeView:
     device_state: DeviceState | None = None
     reason: str = ""
     """Why it does nothing, or gets nothing more; empty while it works and all is well."""
+    host: str = ""
+    clock_ahead_s: float | None = None
+    """How far its box's clock is before the driver's, by its last heartbeat; the way of that heartbeat is in it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

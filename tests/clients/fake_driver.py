@@ -10,7 +10,21 @@ from typing import Self
 from digend.net.server import ControlServer
 from digend.wire import messages as m
 from digend.wire.records import Record
-from digend.wire.views import JobDetail, JobView, NodeView, QueueItem, QueueView, StatusView, VersionView
+from digend.wire.story import Transition
+from digend.wire.views import DriverView, JobDetail, JobView, NodeView, QueueItem, QueueView, StatusView, VersionView
+
+ELSEWHERE = DriverView(
+    node="box",
+    host="elsewhere",
+    pid=77,
+    now_ns=1,
+    wall_ns=1,
+    journal="/nowhere/state/driver.sqlite",
+    state="/nowhere/state",
+    runs="/nowhere/runs",
+    free_bytes={"state": 100 * 2**30},
+    by_systemd=False,
+)
 
 
 @dataclass
@@ -22,6 +36,9 @@ class Canned:
     items: tuple[QueueItem, ...] = ()
     records: dict[str, list[Record]] = field(default_factory=dict)
     problems: tuple[str, ...] = ()
+    stories: dict[str, tuple[Transition, ...]] = field(default_factory=dict)
+    job_files: dict[str, str] = field(default_factory=dict)
+    place: DriverView = ELSEWHERE
     uploads: dict[str, bytes] = field(default_factory=dict)
     submits: list[m.Submit] = field(default_factory=list)
     silent: bool = False
@@ -87,6 +104,12 @@ def reply_to(message: object, canned: Canned) -> object:
         case m.GetRecords(request=request, job=job, since=since):
             records = tuple(canned.records.get(job, ())[since : since + 3])
             return m.RecordList(request=request, records=records, finished=canned.jobs[job].state != "running")
+        case m.GetStory(request=request, subject=subject):
+            return m.StoryPage(request=request, transitions=canned.stories.get(subject, ()), cursor=None)
+        case m.GetJobFile(request=request, job=job):
+            return m.JobFile(request=request, toml=canned.job_files.get(job, ""))
+        case m.GetDriver(request=request):
+            return m.DriverReply(request=request, driver=canned.place)
         case m.Upload():
             return _take(message, canned)
         case m.Submit():

@@ -54,7 +54,7 @@ def test_completion(digenctl: Digenctl, shell: str, expected: str) -> None:
 
 
 def test_the_shell_is_offered_verbs(digenctl: Digenctl) -> None:
-    result = digenctl(_DIGENCTL_COMPLETE="bash_complete", COMP_WORDS="digenctl st", COMP_CWORD="1")
+    result = digenctl(_DIGENCTL_COMPLETE="bash_complete", COMP_WORDS="digenctl stat", COMP_CWORD="1")
     assert result.stdout.strip() == "plain,status"
 
 

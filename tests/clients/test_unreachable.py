@@ -21,6 +21,7 @@ VERBS = [
     ("show", "node", "x"),
     ("cancel", "x"),
     ("wait",),
+    ("story",),
     ("version",),
 ]
 
