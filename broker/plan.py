@@ -9,7 +9,7 @@ from itertools import pairwise
 from broker.spec import JobSpec
 from digend.rl.prompts import prompts_of_step
 from digend.rl.seeds import seed_of
-from digend.rl.windows import draw_window, levels, select_timesteps
+from digend.rl.windows import Window, draw_window, levels, progressive_window, select_timesteps
 from digend.wire.tasks import Prompt, SampleRequest
 
 
@@ -61,9 +61,7 @@ def plan_evaluation(spec: JobSpec, num_samples: int) -> tuple[GroupPlan, ...]:
 
 def _group(spec: JobSpec, rollout: int, prompt: Prompt) -> GroupPlan:
     rules, key = spec.rules, (spec.seed, rollout, prompt.uid)
-    window = draw_window(
-        spec.num_timesteps, rules.window_size, rules.window_lo, rules.window_hi, *key, kernel=rules.kernel
-    )
+    window = _window(spec, rollout, prompt)
     samples = tuple(
         SampleRequest(
             index=index,
@@ -81,3 +79,21 @@ def _group(spec: JobSpec, rollout: int, prompt: Prompt) -> GroupPlan:
         samples=samples,
         num_pairs=num_trained * len(samples[0].timesteps),
     )
+
+
+def _window(spec: JobSpec, rollout: int, prompt: Prompt) -> Window:
+    rules = spec.rules
+    size, lo, hi = rules.window_size, rules.window_lo, rules.window_hi
+    if rules.window_move == "progressive" and size:
+        return progressive_window(
+            spec.num_timesteps,
+            size,
+            lo,
+            hi,
+            rollout * spec.updates_per_rollout,
+            rules.window_every,
+            roll_back=rules.window_roll_back,
+            kernel=rules.kernel,
+        )
+    key = (spec.seed, rollout) if rules.window_move == "step" else (spec.seed, rollout, prompt.uid)
+    return draw_window(spec.num_timesteps, size, lo, hi, *key, kernel=rules.kernel)

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from fractions import Fraction
 
 from digend.rl.advantages import Std
-from digend.rl.windows import Order
+from digend.rl.windows import Move, Order
 from digend.wire.tasks import Prompt
 
 
@@ -18,6 +18,10 @@ class RolloutRules:
     window_lo: int
     window_hi: int
     """Start is drawn in [lo, hi - size], inclusive."""
+    window_move: Move = "group"
+    """Drawn for each group or each global step, or moved on by one each `window_every` global steps."""
+    window_every: int = 1
+    window_roll_back: bool = False
     kernel: str = "flow_sde"
     timestep_fraction: float = 1.0
     timestep_order: Order = "first"

@@ -31,11 +31,15 @@ _NOWHERE = Source(path="", text="", table={})
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobInputs:
-    """A job file and the files it names, all valid. `eval_prompts` None: the training prompts serve."""
+    """A job file and the files it names, all valid. `eval_prompts` None: the training prompts serve.
+
+    `warnings`: what the algorithm knows to go wrong, a line each, beginning with the key.
+    """
 
     config: JobConfig
     prompts: tuple[str, ...]
     eval_prompts: tuple[str, ...] | None
+    warnings: tuple[str, ...] = ()
 
 
 class Spec(Protocol):
@@ -69,7 +73,9 @@ def read_job(path: str | os.PathLike[str], overrides: Sequence[str] = ()) -> Job
         problems = _agreement_problems(config, prompts, source)
     if config is None or problems:
         raise ConfigError(_sorted(problems, source))
-    return JobInputs(config=config, prompts=prompts, eval_prompts=eval_prompts or None)
+    return JobInputs(
+        config=config, prompts=prompts, eval_prompts=eval_prompts or None, warnings=_algorithm_warnings(config)
+    )
 
 
 def _sorted(problems: Sequence[Problem], source: Source) -> list[Problem]:
@@ -132,6 +138,11 @@ def _use_problems(use: _Use, source: Source) -> list[Problem]:
 def _agreement_problems(config: JobConfig, prompts: Sequence[str], source: Source) -> list[Problem]:
     problems = [source.problem(key, message) for key, message in prompt_complaints(config, len(prompts))]
     return problems + _rule_problems(config, source)
+
+
+def _algorithm_warnings(config: JobConfig) -> tuple[str, ...]:
+    spec = plugins.algorithm_spec(config.algorithm.name)
+    return tuple(spec.warnings(spec.options.model_validate(config.algorithm.options), config))
 
 
 def _rule_problems(config: JobConfig, source: Source) -> list[Problem]:

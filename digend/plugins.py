@@ -34,7 +34,11 @@ OWN: Final[Mapping[str, Mapping[str, str]]] = {
         "wan": "digend.models.wan:spec",
         "wan22": "digend.models.wan22:spec",
     },
-    ALGORITHMS: {"flow_grpo": "digend.algorithms.flow_grpo:spec"},
+    ALGORITHMS: {
+        "flow_grpo": "digend.algorithms.flow_grpo:spec",
+        "dance_grpo": "digend.algorithms.dance_grpo:spec",
+        "mix_grpo": "digend.algorithms.mix_grpo:spec",
+    },
     REWARDS: {
         "jpeg_compressibility": "digend.rewards.jpeg:compressibility",
         "jpeg_incompressibility": "digend.rewards.jpeg:incompressibility",

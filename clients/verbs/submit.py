@@ -67,7 +67,9 @@ def _sentence(job: str, created: bool, position: int) -> str:
 
 
 def _warn(output: Output, inputs: "JobInputs") -> None:
-    """Of what may be right on the workers' boxes, but is not on this one."""
+    """Of what the algorithm knows to go wrong, and of what is on the workers' boxes, perhaps, but not on this one."""
+    for warning in inputs.warnings:
+        output.hint(f"warning: {warning}")
     folder = inputs.config.model.path
     if not Path(folder).is_dir():
         output.hint(f"warning: model.path: {folder} is no folder here; the workers look for it at this very path")
@@ -75,7 +77,9 @@ def _warn(output: Output, inputs: "JobInputs") -> None:
 
 def _say_valid(output: Output, path: str, inputs: "JobInputs") -> ExitCode:
     data, steps = inputs.config.data, inputs.config.training.global_steps
-    output.document_if_json(valid=True, name=inputs.config.name, num_prompts=len(inputs.prompts))
+    output.document_if_json(
+        valid=True, name=inputs.config.name, num_prompts=len(inputs.prompts), warnings=inputs.warnings
+    )
     output.line(
         f"{path} is valid: {plural(len(inputs.prompts), 'prompt')}, {plural(steps, 'global step')}, "
         f"{data.prompts_per_rollout} x {data.samples_per_prompt} samples a rollout"

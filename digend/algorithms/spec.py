@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Literal, Protocol
 
 from pydantic import BaseModel
 
 from digend.config.job import JobConfig
+from digend.rl.windows import Move
 
 if TYPE_CHECKING:
     import torch
@@ -21,6 +22,9 @@ class SamplingRules:
     window_size: int | None
     window_lo: int
     window_hi: int
+    window_move: Move = "group"
+    window_every: int = 1
+    window_roll_back: bool = False
     timestep_fraction: float = 1.0
     timestep_order: str = "first"
     shared_initial_noise: bool = False
@@ -48,6 +52,11 @@ class Pairs:
     kernel: str
     sigmas: Sequence[float]
 
+    @property
+    def sigma(self) -> torch.Tensor:
+        """[N]: where each pair's transition begins."""
+        return self.latents.new_tensor(self.sigmas)[self.index]
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PairLosses:
@@ -59,17 +68,39 @@ class PairLosses:
     kl: torch.Tensor
 
 
+Kept = Literal["latents", "log_probs", "means", "clean"]
+"""Latents around the trained timesteps; of those the log-probs and the means of the transitions; the last latents."""
+
 Velocity = Callable[["torch.Tensor", "torch.Tensor"], "torch.Tensor"]
 """(latents [N, *L], sigma [N]) -> velocity [N, *L], with the pairs' conditions bound."""
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Velocities:
+    """The policy's, with gradient; the frozen base's, and that of the policy that samples, both without.
+
+    The latter two are there only where the objective needs them.
+    """
+
+    policy: Velocity
+    reference: Velocity | None = None
+    old: Velocity | None = None
+
+
 class Objective(Protocol):
-    """Needs `reference` (the frozen base policy's velocity) only where `needs_reference`."""
+    """Turns pairs into losses. Holds no tensors."""
 
     @property
-    def needs_reference(self) -> bool: ...
+    def needs_reference(self) -> bool:
+        """Whether `losses` takes the frozen base's velocity."""
+        ...
 
-    def losses(self, policy: Velocity, pairs: Pairs, reference: Velocity | None) -> PairLosses: ...
+    def losses(self, velocities: Velocities, pairs: Pairs) -> PairLosses: ...
+
+
+def no_warnings(options: BaseModel, config: JobConfig) -> Iterable[str]:
+    """Of an algorithm that knows of nothing to warn about."""
+    return ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -80,3 +111,10 @@ class AlgorithmSpec:
     """Driver side, torch-free. Raises ValueError naming the option (window outside the timesteps and the like)."""
     objective: str
     """"module:function" of `build(options: BaseModel) -> Objective`."""
+    warnings: Callable[[BaseModel, JobConfig], Iterable[str]] = no_warnings
+    """What is allowed and known to go wrong, a line each, beginning with the key; said at submit."""
+    keeps: tuple[Kept, ...] = ("latents", "log_probs")
+    """What the rollout keeps of each trained sample, beside its pixels."""
+    old_decay: Callable[[BaseModel, int], float] | None = None
+    """None: samples come from the newest weights. Else they come from an average of them, `Velocities.old`: called with
+    the number of optimizer steps made, it gives the share of itself that the average keeps at that one."""

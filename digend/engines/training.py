@@ -16,7 +16,7 @@ from contextlib import contextmanager
 import torch
 from torch import Tensor
 
-from digend.algorithms.spec import Objective, PairLosses, Pairs, Velocity
+from digend.algorithms.spec import Objective, PairLosses, Pairs, Velocities, Velocity
 from digend.engines.forwards import Forward, plan_forwards
 from digend.engines.jobs import Job
 from digend.engines.optimizer import build_optimizer, first_non_finite
@@ -118,15 +118,17 @@ class Trainer:
     def _losses(self, task: UpdateTask, forward: Forward, trajectories: Sequence[Trajectory]) -> PairLosses:
         pairs = self._pairs(task, forward, trajectories)
         conditions = [trajectories[pair.item].condition for pair in forward.pairs]
-        policy = self._velocity(conditions)
-        if not self._objective.needs_reference:
-            return self._objective.losses(policy, pairs, None)
+        velocities = self._velocities(self._velocity(conditions))
+        return self._objective.losses(velocities, pairs)
+
+    def _velocities(self, policy: Velocity) -> Velocities:
+        """The policy's, and those of other weights as far as the objective needs them."""
 
         def reference(latents: Tensor, sigma: Tensor) -> Tensor:
             with self._job.policy.reference():
                 return policy(latents, sigma)
 
-        return self._objective.losses(policy, pairs, reference)
+        return Velocities(policy=policy, reference=reference if self._objective.needs_reference else None)
 
     def _velocity(self, conditions: Sequence[Condition]) -> Velocity:
         job = self._job

@@ -17,6 +17,8 @@ from typing import Final, Literal
 from digend.rl.names import KERNELS, require_known
 from digend.rl.seeds import Key, choice_without_replacement, uniform_int
 
+Move = Literal["group", "step", "progressive"]
+"""A window is drawn for each group, or for each global step, or moves on with the global step."""
 Order = Literal["first", "random"]
 ORDERS: Final[tuple[Order, ...]] = ("first", "random")
 
@@ -89,17 +91,26 @@ def draw_window(num_timesteps: int, size: int | None, lo: int, hi: int, *key: Ke
 
 
 def progressive_window(
-    num_timesteps: int, size: int, lo: int, hi: int, global_step: int, every: int, *, kernel: str = "flow_sde"
+    num_timesteps: int,
+    size: int,
+    lo: int,
+    hi: int,
+    global_step: int,
+    every: int,
+    *,
+    roll_back: bool = False,
+    kernel: str = "flow_sde",
 ) -> Window:
     """MixGRPO's progressive window: its start moves up from lo by one each `every` global steps.
 
-    It stays at hi - size once there. Raises ValueError as `draw_window` does, and for global_step < 0 or
-    every < 1.
+    Once at hi - size it stays there, or begins again at lo (`roll_back`). Raises ValueError as `draw_window` does,
+    and for global_step < 0 or every < 1.
     """
     if global_step < 0 or every < 1:
         raise ValueError(f"need global_step >= 0 and every >= 1, got {global_step=}, {every=}")
     last = _last_start(num_timesteps, size, lo, hi, kernel)
-    start = min(lo + global_step // every, last)
+    moves = global_step // every
+    start = lo + moves % (last - lo + 1) if roll_back else min(lo + moves, last)
     return Window(start, start + size)
 
 

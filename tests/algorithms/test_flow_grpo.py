@@ -8,7 +8,7 @@ import torch
 from pydantic import ValidationError
 
 from digend.algorithms.flow_grpo import FlowGrpoOptions, build, rules
-from digend.algorithms.spec import Pairs, SamplingRules
+from digend.algorithms.spec import Pairs, SamplingRules, Velocities
 from digend.config.job import JobConfig
 from digend.diffusion.kernels import transition
 from tests.engines.world import job_config
@@ -108,6 +108,11 @@ def pairs(kernel: str = "flow_sde", shift: float = 0.0) -> tuple[Pairs, torch.Te
     return made, velocity
 
 
+def both(velocity: torch.Tensor, delta: float) -> Velocities:
+    """A policy, and a base that is `delta` away from it."""
+    return Velocities(policy=lambda *_: velocity, reference=lambda *_: velocity + delta)
+
+
 @pytest.mark.parametrize("kernel", ["flow_sde", "cps", "dance_sde"])
 def test_on_policy_the_loss_is_minus_the_advantage(kernel: str) -> None:
     made, velocity = pairs(kernel)
@@ -117,7 +122,7 @@ def test_on_policy_the_loss_is_minus_the_advantage(kernel: str) -> None:
         seen.append(sigma)
         return velocity
 
-    losses = build(of()).losses(policy, made, None)
+    losses = build(of()).losses(Velocities(policy=policy), made)
     torch.testing.assert_close(losses.losses, -made.advantage)
     assert losses.log_ratio.abs().max() <= 1e-6
     assert not losses.clipped.any()
@@ -126,7 +131,7 @@ def test_on_policy_the_loss_is_minus_the_advantage(kernel: str) -> None:
 
 def test_far_from_the_old_policy_the_ratio_is_clipped() -> None:
     made, velocity = pairs(shift=0.01)
-    losses = build(of(clip_range=1e-3)).losses(lambda latents, sigma: velocity, made, None)
+    losses = build(of(clip_range=1e-3)).losses(Velocities(policy=lambda *_: velocity), made)
     assert losses.clipped.all()
     assert losses.losses.tolist() == pytest.approx([-1.001, 2 * math.exp(0.01), -0.5005], rel=1e-5)
 
@@ -139,7 +144,7 @@ def test_kl_to_the_reference(kernel: str) -> None:
     assert not build(of()).needs_reference
 
     def losses(delta: float) -> list[float]:
-        result = objective.losses(lambda *_: velocity, made, lambda *_: velocity + delta)
+        result = objective.losses(both(velocity, delta), made)
         torch.testing.assert_close(result.losses, -made.advantage + 0.5 * result.kl)
         kl: list[float] = result.kl.tolist()
         return kl
@@ -153,7 +158,7 @@ def test_kl_to_the_reference(kernel: str) -> None:
 def test_flow_sde_kl_has_no_dt() -> None:
     """mean_ref - mean = d * dt * (1 + g^2 (1 - s) / (2 s)); Flow-GRPO divides its square by 2 g^2."""
     made, velocity = pairs()
-    result = build(of(kl_coefficient=1.0)).losses(lambda *_: velocity, made, lambda *_: velocity + 0.1)
+    result = build(of(kl_coefficient=1.0)).losses(both(velocity, 0.1), made)
     s, dt = 0.625, 0.25 - 0.625
     g2 = 0.7**2 * s / (1 - s)
     moved = 0.1 * dt * (1 + g2 * (1 - s) / (2 * s))
@@ -173,4 +178,4 @@ def test_level_zero_cannot_be_trained() -> None:
         sigmas=SIGMAS,
     )
     with pytest.raises(ValueError, match="noise level 0"):
-        build(of()).losses(lambda *_: velocity, still, None)
+        build(of()).losses(Velocities(policy=lambda *_: velocity), still)

@@ -82,12 +82,12 @@ class Reinforce:
     def __init__(self, options: Options) -> None:
         self.baseline = options.baseline
 
-    def losses(self, policy, pairs, reference):
+    def losses(self, velocities, pairs):
         from digend.diffusion import transition
 
-        sigma = pairs.latents.new_tensor(pairs.sigmas)[pairs.index]
+        velocity = velocities.policy(pairs.latents, pairs.sigma)
         step = transition(
-            kernel=pairs.kernel, sample=pairs.latents, velocity=policy(pairs.latents, sigma), sigmas=pairs.sigmas,
+            kernel=pairs.kernel, sample=pairs.latents, velocity=velocity, sigmas=pairs.sigmas,
             index=pairs.index, level=pairs.level, next_sample=pairs.next_latents,
         )
         losses = -(pairs.advantage - self.baseline) * step.log_prob

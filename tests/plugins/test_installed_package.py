@@ -37,7 +37,7 @@ def job(path: Path | str = "unused") -> JobConfig:
 def test_its_names_are_known_beside_our_own() -> None:
     assert plugins.model_spec("toy").name == "toy"
     assert plugins.reward_spec("redness").name == "redness"
-    assert set(plugins.available(plugins.ALGORITHMS)) == {"flow_grpo", "reinforce"}
+    assert set(plugins.available(plugins.ALGORITHMS)) - set(plugins.OWN[plugins.ALGORITHMS]) == {"reinforce"}
     spec = plugins.algorithm_spec("reinforce")
     options = plugins.validate_options(spec, {}, "algorithm.options")
     assert spec.rules(options, job()).window_hi == T - 1

@@ -90,6 +90,11 @@ def test_a_progressive_window_never_shrinks() -> None:
     assert [windows[at].start for at in (0, 24, 25, 474, 475, 999)] == [0, 0, 1, 18, 19, 19]
 
 
+def test_a_progressive_window_rolls_back_to_its_first_place() -> None:
+    starts = [progressive_window(9, 3, 1, 6, step, 2, roll_back=True).start for step in range(14)]
+    assert starts == [1, 1, 2, 2, 3, 3, 1, 1, 2, 2, 3, 3, 1, 1]
+
+
 def test_progressive_window_refuses_bad_counts() -> None:
     with pytest.raises(ValueError, match="every=0"):
         progressive_window(25, 4, 0, 23, 0, 0)
