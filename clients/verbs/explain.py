@@ -1,18 +1,11 @@
 """`digenctl explain`: why TAG was inserted or skipped, and what became of it. Needs no driver for a run folder."""
 
-import os
-from collections.abc import Iterator
-from pathlib import Path
-from typing import TYPE_CHECKING
-
 import click
 
 from clients.api import Digend
 from clients.output import Output
+from clients.run_place import records_of
 from clients.verb import verb
-
-if TYPE_CHECKING:
-    from digend.wire.records import Record
 
 EXAMPLE = """\
   digenctl explain
@@ -58,7 +51,7 @@ def _job(driver: Digend, output: Output, job: str | None, step: int | None) -> N
     from digend.telemetry.explain import explain
     from digend.telemetry.trail import Trail
 
-    trail = Trail(_records(driver, job))
+    trail = Trail(records_of(driver, job))
     explanation = explain(trail, step)
     if explanation is None:
         raise NotFound(f"no decision of global step {step} in job {trail.job}")
@@ -73,7 +66,7 @@ def _bubble(driver: Digend, output: Output, job: str | None, name: str) -> None:
     from digend.telemetry.explain_bubble import explain_bubble
     from digend.telemetry.trail import Trail
 
-    trail = Trail(_records(driver, job))
+    trail = Trail(records_of(driver, job))
     explanation = explain_bubble(trail, name)
     if explanation is None:
         raise NotFound(f"no bubble {name!r} in job {trail.job} (digenctl explain lists the longest)")
@@ -81,17 +74,3 @@ def _bubble(driver: Digend, output: Output, job: str | None, name: str) -> None:
         output.view(explanation)
     for line in bubble_lines(explanation):
         output.line(line)
-
-
-def _records(driver: Digend, job: str | None) -> "Iterator[Record]":
-    """All there are so far. Raises NotFound."""
-    if job is not None and (os.sep in job or Path(job).is_dir()):
-        from clients.run_events import read_records
-
-        yield from read_records(Path(job))
-        return
-    driver.require_socket()
-    whole, since = driver.job_id(job), 0
-    while records := driver.records(whole, since).records:
-        yield from records
-        since += len(records)

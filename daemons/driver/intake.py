@@ -4,6 +4,7 @@ Owns the hand-shake and the check of sessions. Must not know what the core makes
 whoever speaks without a live session is told so, never fatally, and says HELLO again.
 """
 
+import time
 from collections.abc import Callable
 
 from broker.events import (
@@ -107,6 +108,8 @@ class Intake:
 
     def _beat(self, session: Session, beat: Heartbeat, draft: Draft, now_ns: int) -> None:
         self._send(session.peer, HeartbeatAck(session=session.id, seq=beat.seq))
+        if beat.wall_ns:
+            session.clock_ahead_s = (beat.wall_ns - time.time_ns()) / 1e9
         if self._sessions.worth_an_event(session, beat, now_ns):
             draft.add(WorkerBeat(session=session.id, lease=beat.lease, done=beat.done, device=beat.device))
 

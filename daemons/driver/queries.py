@@ -13,6 +13,7 @@ from broker.core import Core
 from daemons.driver.archive import Archive
 from daemons.driver.chronicle import Chronicle
 from daemons.driver.place import Place
+from daemons.driver.sessions import Sessions
 from daemons.driver.submission import Refusal
 from daemons.driver.summaries import Summaries
 from digend import __version__
@@ -79,6 +80,7 @@ class Queries:
         started_ns: int,
         problems: Callable[[], tuple[str, ...]],
         place: Place,
+        sessions: Sessions,
     ) -> None:
         self._core = core
         self._summaries = summaries
@@ -87,6 +89,7 @@ class Queries:
         self._started_ns = started_ns
         self._problems = problems
         self._place = place
+        self._sessions = sessions
         self._chronicle = Chronicle(archive)
 
     def answer(self, query: Query, now_ns: int) -> Answer:
@@ -101,7 +104,7 @@ class Queries:
             case GetQueue(request=request):
                 return QueueReply(request=request, queue=views.queue_view(self._core.state, now_ns))
             case ListNodes(request=request):
-                return NodeList(request=request, nodes=views.node_views(self._core.state, now_ns))
+                return NodeList(request=request, nodes=self._sessions.seen(views.node_views(self._core.state, now_ns)))
             case ShowJob(request=request, job=job):
                 return JobReply(request=request, job=self.detail(job))
             case GetRecords(request=request, job=job, since=since):
@@ -117,7 +120,7 @@ class Queries:
     def status(self, now_ns: int) -> StatusView:
         """How things are, the driver's own problems first."""
         status = views.status_view(self._core.state, now_ns, self._started_ns)
-        return replace(status, problems=self._problems() + status.problems)
+        return replace(status, problems=self._problems() + status.problems, nodes=self._sessions.seen(status.nodes))
 
     def jobs(self) -> tuple[JobView, ...]:
         """All jobs, oldest first."""

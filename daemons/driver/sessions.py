@@ -4,9 +4,10 @@ Owns the table of live sessions. Must not know sockets or what a worker does. In
 most one live session; a session id is used once in the cluster's life (it carries the driver's epoch).
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from digend.wire.messages import Heartbeat, Hello
+from digend.wire.views import NodeView
 
 BEAT_NS = 500_000_000
 """An unchanged heartbeat is passed on at least this far apart; workers send one a second."""
@@ -21,6 +22,8 @@ class Session:
     hello: Hello
     passed_ns: int = 0
     progress: tuple[str | None, int] = (None, 0)
+    clock_ahead_s: float | None = None
+    """Of its box's clock before this one, by the last heartbeat."""
 
 
 class Sessions:
@@ -47,6 +50,16 @@ class Sessions:
         if found is not None and peer is not None:
             found.peer = peer
         return found
+
+    def seen(self, nodes: tuple[NodeView, ...]) -> tuple[NodeView, ...]:
+        """The core's view of workers, with what only their sessions tell: host, run folders, clock."""
+        return tuple(self._seen(node) for node in nodes)
+
+    def _seen(self, node: NodeView) -> NodeView:
+        found = self._live.get(node.session)
+        if found is None:
+            return node
+        return replace(node, host=found.hello.host, runs=found.hello.runs, clock_ahead_s=found.clock_ahead_s)
 
     def close(self, session: str) -> Session | None:
         """Forgets a session; None if it was not live."""

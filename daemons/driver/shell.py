@@ -85,7 +85,7 @@ class Driver:
         self._intake = Intake(
             self._sessions, self._stream, self._welcome, lambda job: core.has_job(job) is not None, self._send
         )
-        self._queries = Queries(core, summaries, archive, clock.now_ns(), self._problems, place)
+        self._queries = Queries(core, summaries, archive, clock.now_ns(), self._problems, place, self._sessions)
         self._desk = Desk(self._queries, register, uploads, lambda: room.reason, self._send)
         self._faults = Faults()
         self._notifier = notifier or Notifier({})

@@ -1,5 +1,6 @@
 """Tasks and their results in words, for stories. Pure."""
 
+from digend.wire.refs import WeightsRef
 from digend.wire.subjects import Subject
 from digend.wire.tasks import (
     CheckpointTask,
@@ -122,9 +123,9 @@ def result_of(result: ResultBody, receipt: Receipt) -> str:
             return f"{told}: {len(result.scores)} samples" + (f", {failed} without a reward" if failed else "")
         case UpdateResult():
             return f"{told}: the gradient of {result.num_pairs} pairs is accumulated"
-        case CommitResult(skipped=None, weights=weights):
-            return f"{told}: policy version {weights.version if weights else '?'} published"
-        case CommitResult(skipped=skipped):
+        case CommitResult(weights=WeightsRef(version=version, blob=blob)):
+            return f"{told}: policy version {version} published, weights {blob.digest}"
+        case CommitResult(skipped=str(skipped)):
             return f"{told}: no optimizer step, {skipped}"
     return told
 

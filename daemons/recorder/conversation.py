@@ -10,6 +10,8 @@ A disk that is full holds `write` back, and with it the driver's stream, never t
 
 import asyncio
 import os
+import socket
+import time
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
@@ -69,6 +71,8 @@ class Identity:
     node: str
     instance: str
     versions: Versions
+    runs: str = ""
+    """Where its run folders are."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -174,7 +178,7 @@ class Recorder:
                 log.warning("the driver is silent, greeting it again", after_s=self._timing.lost_s)
                 self._leave()
             if self._session.id is not None:
-                self._link.send(Heartbeat(session=self._session.id, seq=self._session.beat()))
+                self._link.send(Heartbeat(session=self._session.id, seq=self._session.beat(), wall_ns=time.time_ns()))
                 self._say_written()
 
     async def _write(self) -> None:
@@ -266,6 +270,8 @@ class Recorder:
             device="cpu",
             versions=who.versions,
             written=await self._on_thread(self._store.wanted),
+            host=socket.gethostname(),
+            runs=who.runs,
         )
 
     def _in_words(self) -> str:

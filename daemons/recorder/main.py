@@ -56,5 +56,9 @@ async def _record(node: NodeConfig, node_file: str | None) -> int:
 
 def _identity(node: NodeConfig) -> Identity:
     return Identity(
-        name=f"{node.name}/recorder/0", node=node.name, instance=uuid.uuid4().hex, versions=installed_versions()
+        name=f"{node.name}/recorder/0",
+        node=node.name,
+        instance=uuid.uuid4().hex,
+        versions=installed_versions(),
+        runs=node.runs,
     )

@@ -5,6 +5,8 @@ result is told again, to whatever session there is, until `acknowledged`.
 """
 
 import os
+import socket
+import time
 from collections.abc import AsyncIterator, Iterable
 from contextlib import suppress
 from dataclasses import replace
@@ -57,6 +59,7 @@ class Reports:
                 versions=who.versions,
                 held=work.leases.inventory(),
                 prepared=work.prepared(),
+                host=socket.gethostname(),
             )
         )
 
@@ -71,6 +74,7 @@ class Reports:
                     total=progress.total,
                     resident_bytes=resident_bytes(),
                     device=device,
+                    wall_ns=time.time_ns(),
                 )
             )
 

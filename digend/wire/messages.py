@@ -69,6 +69,10 @@ class Hello:
     prepared: tuple[PreparedJob, ...] = ()
     written: dict[str, int] = field(default_factory=dict)
     """Recorder only: the next record wanted of each job."""
+    host: str = ""
+    """What its box calls itself."""
+    runs: str = ""
+    """Recorder only: where run folders are, on its box."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -83,6 +87,8 @@ class Heartbeat:
     resident_bytes: int = 0
     device: DeviceState | None = None
     """None where there is no GPU, or nothing is known of it."""
+    wall_ns: int = 0
+    """The box's clock as this was sent."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

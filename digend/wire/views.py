@@ -95,6 +95,9 @@ class NodeView:
     reason: str = ""
     """Why it does nothing, or gets nothing more; empty while it works and all is well."""
     host: str = ""
+    """What its box calls itself."""
+    runs: str = ""
+    """Of a recorder: where run folders are, on its box."""
     clock_ahead_s: float | None = None
     """How far its box's clock is before the driver's, by its last heartbeat; the way of that heartbeat is in it."""
 

@@ -22,6 +22,9 @@ VERBS = [
     ("cancel", "x"),
     ("wait",),
     ("story",),
+    ("report",),
+    ("samples",),
+    ("compare", "x", "y"),
     ("version",),
 ]
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager, suppress
 from dataclasses import replace
@@ -65,6 +66,7 @@ class FakePeer:
         self.session: str | None = None
         self.heartbeat_s = 1.0
         self.heard: list[object] = []
+        self.clock_ahead_s = 0.0
         self._news = asyncio.Condition()
 
     async def greet(self) -> None:
@@ -114,7 +116,8 @@ class FakePeer:
             await asyncio.sleep(self.heartbeat_s)
             if self.session is not None:
                 seq += 1
-                self.link.send(Heartbeat(session=self.session, seq=seq))
+                wall_ns = time.time_ns() + round(self.clock_ahead_s * 1e9)
+                self.link.send(Heartbeat(session=self.session, seq=seq, wall_ns=wall_ns))
 
 
 class FakeWorker(FakePeer):

@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import AsyncIterator, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -18,6 +19,8 @@ from digend.wire.messages import (
     GetStory,
     JobFile,
     JobReply,
+    ListNodes,
+    NodeList,
     ShowJob,
     StoryPage,
 )
@@ -119,3 +122,19 @@ async def test_the_driver_says_where_it_keeps_things(tmp_path: Path) -> None:
         assert (place.state, place.runs) == (node.state, node.runs)
         assert set(place.free_bytes) == {"journal", "state"}  # nobody has made runs yet
         assert not place.by_systemd
+
+
+async def test_a_worker_tells_its_host_and_its_clock(tmp_path: Path) -> None:
+    node = node_of(tmp_path)
+    worker = FakeWorker(node, "generator", "n/generator/0")
+    worker.greeting = replace(worker.greeting, host="gpu-box")
+    worker.clock_ahead_s = 90.0
+    async with running(node), living(worker), client_of(node) as client:
+        async with asyncio.timeout(10):
+            while True:
+                nodes = (await client.ask(ListNodes(request=client.next_request()), NodeList)).nodes
+                if nodes and nodes[0].clock_ahead_s is not None:
+                    break
+                await asyncio.sleep(0.02)
+        assert nodes[0].host == "gpu-box"
+        assert nodes[0].clock_ahead_s == pytest.approx(90.0, abs=5.0)

@@ -104,7 +104,7 @@ def test_a_micro_batch_from_claim_to_commit() -> None:
     assert order == sorted(order)
     generated = [each for each in told if each.startswith("leased: generate")]
     assert sum(int(re.findall(r": (\d+) samples", each)[0]) for each in generated) == 4
-    assert told[-1].endswith("policy version 2 published")
+    assert "policy version 2 published, weights " in told[-1]
 
 
 STAGES = ("leased: generate", "generate of micro-batch j1/1/3, fragment 0: done", "leased: score", "leased: update")
@@ -129,7 +129,7 @@ def test_a_sample_names_its_reward_and_its_advantage() -> None:
 def test_a_version_from_its_commit_to_its_retirement() -> None:
     told = story(finished(job(num_global_steps=3)), "j1@1")
     texts = whats(told)
-    assert any(each.endswith("policy version 1 published") for each in texts)
+    assert any("policy version 1 published, weights " in each for each in texts)
     assert {each.worker for each in told if each.what == "version 1 staged"} == {GENERATOR, "n/generator/1"}
     assert "made by global step 1" in texts
     assert "in a checkpoint" in texts
