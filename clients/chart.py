@@ -1,60 +1,130 @@
-"""A timeline as a chart of characters: one row a worker, one column a slice of time. Pure."""
+"""A timeline as a chart of characters: one row a worker, one column a slice of time. Pure.
 
-from collections.abc import Sequence
+Owns the glyphs of all timelines on a screen. Invariant: a cell shows what fills most of its slice, but for what ends a
+global step, which is shown wherever it is. A bubble's glyph is a digit that stands for its cause, the longest is 1.
+"""
 
-from broker.schedule.spans import Span
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 
-GLYPHS = {"generate": "█", "assist": "▓", "score": "░", "update": "▄", "switch": "×", "commit": "◆"}
-IDLE = "·"
-MEANINGS = {
-    "generate": "generate",
-    "assist": "TAG",
-    "score": "score",
-    "update": "update",
-    "switch": "switch",
-    "commit": "optimizer step and publish",
+GLYPHS = {
+    "generate": "█",
+    "assist": "▓",
+    "decode": "▒",
+    "encode": "e",
+    "score": "░",
+    "update": "▄",
+    "optimizer": "◆",
+    "commit": "◆",
+    "publish": "▲",
+    "stage": "↓",
+    "swap": "×",
+    "switch": "×",
+    "fetch": "←",
+    "load": "l",
+    "evaluate": "E",
+    "checkpoint": "C",
+    "other": "?",
+    "dispatch": "-",
+    "idle": "·",
 }
+MEANINGS = {
+    "assist": "TAG",
+    "commit": "optimizer step and publish",
+    "optimizer": "optimizer step",
+    "swap": "swap weights",
+    "stage": "stage weights",
+    "fetch": "fetch tensors",
+    "load": "load the model",
+}
+"""Where the kind is no word for people."""
+
+NOTHING = " "
+BUBBLE = "bubble"
+_ALWAYS = ("commit", "optimizer", "checkpoint")
+_DIGITS = "123456789"
 
 
-def chart(spans: Sequence[Span], end: int, workers: Sequence[str], end_text: str, width: int) -> list[str]:
-    """Rows of at most `width` characters, the axis, and the legend of what occurs.
+@dataclass(frozen=True, slots=True)
+class Piece:
+    """`worker` was at `kind` from `start` to `end`, in any unit; `cause` is that of a bubble."""
 
-    A column shows what fills most of its slice; a commit is always shown, as a global step ends with it.
-    """
-    label = max(len(worker) for worker in workers) + 2
+    worker: str
+    kind: str
+    start: int
+    end: int
+    cause: str = ""
+
+    @property
+    def what(self) -> str:
+        return f"{BUBBLE}: {self.cause}" if self.kind == BUBBLE else self.kind
+
+
+def cells(pieces: Sequence[Piece], start: int, end: int, columns: int) -> list[str]:
+    """What fills each column of [start, end), "" for nothing. `pieces` are one worker's, in order of time."""
+    filled: list[Counter[str]] = [Counter() for _ in range(columns)]
+    length = max(end - start, 1)
+    for piece in pieces:
+        begin, until = max(piece.start, start) - start, min(piece.end, end) - start
+        if until <= begin:
+            continue
+        for column in range(begin * columns // length, min((until * columns - 1) // length + 1, columns)):
+            # Multiplied by `columns`, so that slices have whole bounds.
+            part = min(until * columns, (column + 1) * length) - max(begin * columns, column * length)
+            filled[column][piece.what] += part
+    return [_most(each, length) for each in filled]
+
+
+def _most(filled: Counter[str], length: int) -> str:
+    for kind in _ALWAYS:
+        if kind in filled:
+            return kind
+    filled[""] = length - sum(filled.values())
+    return max(filled, key=lambda kind: filled[kind])
+
+
+def bubble_glyphs(pieces: Iterable[Piece]) -> dict[str, str]:
+    """A glyph for each cause there is, by the time it took."""
+    totals: Counter[str] = Counter()
+    for piece in pieces:
+        if piece.kind == BUBBLE:
+            totals[piece.what] += piece.end - piece.start
+    return {what: _DIGITS[min(at, len(_DIGITS) - 1)] for at, (what, _) in enumerate(totals.most_common())}
+
+
+def glyph(what: str, bubbles: Mapping[str, str]) -> str:
+    """Of a cell."""
+    return NOTHING if not what else bubbles.get(what) or GLYPHS.get(what, "?")
+
+
+def legend(seen: Iterable[str], bubbles: Mapping[str, str]) -> list[tuple[str, str]]:
+    """(what, `█ generate`) of all that occurs, work first."""
+    present = set(seen)
+    kinds = [kind for kind in GLYPHS if kind in present]
+    told = [(kind, f"{GLYPHS[kind]} {MEANINGS.get(kind, kind)}") for kind in kinds]
+    return told + [(what, f"{mark} {what}") for what, mark in bubbles.items() if what in present]
+
+
+def chart(pieces: Sequence[Piece], start: int, end: int, workers: Sequence[str], axis: str, width: int) -> list[str]:
+    """Rows of at most `width` characters, the axis from 0 to `axis`, and the legend of what occurs."""
+    label = max((len(worker) for worker in workers), default=0) + 2
     columns = max(10, width - label)
-    rows = [worker.ljust(label) + _row([s for s in spans if s.worker == worker], end, columns) for worker in workers]
-    axis = " " * label + "0" + end_text.rjust(columns - 1)
-    seen = {span.label for span in spans}
-    legend = [f"{GLYPHS[name]} {text}" for name, text in MEANINGS.items() if name in seen]
-    return [*rows, axis, *_wrapped([*legend, f"{IDLE} idle"], label, columns)]
+    bubbles = bubble_glyphs(pieces)
+    rows, seen = [], {piece.what for piece in pieces if piece.end > start and piece.start < end}
+    for worker in workers:
+        row = cells([piece for piece in pieces if piece.worker == worker], start, end, columns)
+        rows.append(worker.ljust(label) + "".join(glyph(what, bubbles) for what in row).rstrip())
+    entries = [text for _, text in legend(seen, bubbles)]
+    return [*rows, " " * label + "0" + axis.rjust(columns - 1), *wrapped(entries, label, columns)]
 
 
-def _wrapped(entries: Sequence[str], indent: int, width: int) -> list[str]:
-    lines = [entries[0]]
-    for entry in entries[1:]:
-        if len(lines[-1]) + 2 + len(entry) > width:
+def wrapped(entries: Sequence[str], indent: int, width: int) -> list[str]:
+    """Entries beside each other, in as many lines as that takes."""
+    lines: list[str] = []
+    for entry in entries:
+        if not lines or len(lines[-1]) + 2 + len(entry) > width:
             lines.append(entry)
         else:
             lines[-1] += f"  {entry}"
     return [" " * indent + line for line in lines]
-
-
-def _row(spans: Sequence[Span], end: int, columns: int) -> str:
-    """Times are compared multiplied by `columns`, so that slices have whole bounds."""
-    cells = []
-    at = 0
-    for column in range(columns):
-        begin, until = column * end, (column + 1) * end
-        while at < len(spans) and spans[at].end * columns <= begin:
-            at += 1
-        filled = {"": 0}
-        for span in spans[at:]:
-            if span.start * columns >= until:
-                break
-            part = min(until, span.end * columns) - max(begin, span.start * columns)
-            filled[span.label] = filled.get(span.label, 0) + part
-        filled[""] = end - sum(filled.values())
-        most = "commit" if "commit" in filled else max(filled, key=lambda name: filled[name])
-        cells.append(GLYPHS.get(most, IDLE))
-    return "".join(cells)

@@ -25,6 +25,7 @@ VERBS = {
     "nodes": "List the workers.",
     "show": "All about one job or one worker.",
     "story": "Every transition of a job, worker, micro-batch, sample, lease or version.",
+    "timeline": "What every worker did when, as text or as a trace.",
     "explain": "Why the trainer generated, updated or waited, and what a bubble came from.",
     "report": "Where a job's report is.",
     "samples": "Grids of samples with prompts and rewards.",

@@ -1,42 +1,38 @@
-"""A timeline as trace events, the JSON that Perfetto and chrome://tracing open."""
+"""A simulated run as a trace: its ticks made spans, which `digend.telemetry.trace` writes as it does those of a job."""
 
-import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator
 from pathlib import Path
 
 from broker.schedule.report import Simulated
+from digend.telemetry.timeline import Span
+from digend.telemetry.trace import trace_events, write_trace
 
-_MICROSECONDS = 1e6
 
-
-def write_trace(path: Path, run: Simulated, workers: Sequence[str]) -> None:
+def write_simulated(path: Path, run: Simulated) -> None:
     """One track a worker; the unit of the times is taken to be a second. Raises OSError."""
-    document = {"traceEvents": list(_events(run, workers)), "displayTimeUnit": "ms"}
-    path.write_text(json.dumps(document), encoding="utf-8")
+    write_trace(path, trace_events(list(_spans(run))))
 
 
-def _events(run: Simulated, workers: Sequence[str]) -> Iterator[dict[str, object]]:
-    tracks = {worker: at + 1 for at, worker in enumerate(workers)}
-    for worker, track in tracks.items():
-        yield {"ph": "M", "name": "thread_name", "pid": 1, "tid": track, "args": {"name": worker}}
+def _spans(run: Simulated) -> Iterator[Span]:
     for span in run.timeline.spans:
-        step = {"global_step": span.step}
-        yield _complete(run, tracks[span.worker], span.label, "task", span.start, span.end, step)
+        yield Span(
+            worker=span.worker,
+            start_ns=_ns(run, span.start),
+            end_ns=_ns(run, span.end),
+            kind=span.label,
+            title=f"{span.label} of global step {span.step}",
+            stage=span.label,
+        )
     for bubble in run.timeline.bubbles:
-        cause = {"cause": bubble.cause}
-        yield _complete(run, tracks[bubble.worker], "bubble", "bubble", bubble.start, bubble.end, cause)
+        yield Span(
+            worker=bubble.worker,
+            start_ns=_ns(run, bubble.start),
+            end_ns=_ns(run, bubble.end),
+            kind="bubble",
+            title=f"bubble: {bubble.cause}",
+            cause=bubble.cause,
+        )
 
 
-def _complete(
-    run: Simulated, track: int, name: str, category: str, start: int, end: int, args: Mapping[str, object]
-) -> dict[str, object]:
-    return {
-        "ph": "X",
-        "name": name,
-        "cat": category,
-        "pid": 1,
-        "tid": track,
-        "ts": run.seconds(start) * _MICROSECONDS,
-        "dur": run.seconds(end - start) * _MICROSECONDS,
-        "args": args,
-    }
+def _ns(run: Simulated, ticks: int) -> int:
+    return round(run.seconds(ticks) * 1e9)

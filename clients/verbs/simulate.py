@@ -106,10 +106,10 @@ def _strategy(name: str) -> "tuple[Strategy, Timed | None]":
 def _write(path: str, run: "Simulated") -> None:
     from pathlib import Path
 
-    from clients.trace import write_trace
+    from clients.trace import write_simulated
 
     try:
-        write_trace(Path(path), run, workers(run.setup))
+        write_simulated(Path(path), run)
     except OSError as error:
         raise click.UsageError(f"--trace {path}: {error.strerror}") from error
 
@@ -143,10 +143,11 @@ def lines(run: "Simulated", watch: "Timed | None") -> Iterator[str]:
     from shutil import get_terminal_size
 
     from clients.chart import chart
+    from clients.simulated import pieces_of
     from clients.words import share
 
     end = f"{run.seconds(run.makespan):g}"
-    yield from chart(run.timeline.spans, run.makespan, workers(run.setup), end, get_terminal_size().columns)
+    yield from chart(pieces_of(run), 0, run.makespan, workers(run.setup), end, get_terminal_size().columns)
     yield ""
     yield f"makespan   {end}"
     if len(run.makespans) > 1:

@@ -23,10 +23,12 @@ from daemons.recorder.report import write_report
 from daemons.recorder.story import Story, read_config
 from digend.telemetry.logs import logger
 from digend.telemetry.stages import FINAL_STATES
+from digend.telemetry.trace import events_of, trace_lines
 from digend.wire.records import CheckpointRecord, EvaluationRecord, JobState, Record, RestartRecord, StepRecord
 from digend.wire.views import SCHEMA_VERSION, JobDetail
 
 EVENTS, METRICS, SUMMARY, JOB = "events.jsonl", "metrics.jsonl", "summary.json", "job.toml"
+TRACE = "timeline.json"
 
 log = logger()
 
@@ -86,7 +88,7 @@ class Run:
             self.tell(with_report=any(_changes_report(record) for record in records))
 
     def tell(self, *, with_report: bool) -> None:
-        """Write report.html (if asked) and summary.json, in this order: a summary vouches for the report."""
+        """Write report.html, timeline.json (if asked) and summary.json, in this order: a summary vouches for them."""
         if with_report:
             self._report()
         replace(self._folder / SUMMARY, summary_json(self._story.detail()))
@@ -107,6 +109,8 @@ class Run:
     def _report(self) -> None:
         try:
             write_report(self._folder, self._story)
+            trace = trace_lines(events_of(self._story.timeline))
+            replace(self._folder / TRACE, "".join(trace).encode())
         except OSError:
             raise
         except Exception:  # a report can be made again from events.jsonl; the stream must go on

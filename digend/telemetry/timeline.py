@@ -53,6 +53,27 @@ class Span:
     end_ns: int
     kind: str
     title: str
+    stage: str = ""
+    """As the receipt names it; finer than `kind`."""
+    cause: str = ""
+    """Of idle time."""
+    task: TaskRecord | None = None
+    """Whose stage it is; the spans of one task share it."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Phase:
+    """What the whole job was at: kind "step" (`number` counts from 1), or a named pause, "evaluation" or
+    "checkpoint" (`number`: after which global step).
+    """
+
+    kind: str
+    title: str
+    number: int
+    start_ns: int
+    end_ns: int
+    reward: float | None = None
+    """Mean of a global step."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -65,11 +86,13 @@ class Mark:
 
 
 class Timeline:
-    """Collects one job's spans and marks, in order of its records."""
+    """Collects one job's spans, marks and phases, in order of its records."""
 
-    def __init__(self, limit: int = 20_000) -> None:
+    def __init__(self, limit: int | None = 20_000) -> None:
         self._spans: deque[Span] = deque(maxlen=limit)
         self._marks: deque[Mark] = deque(maxlen=limit)
+        self._phases: deque[Phase] = deque(maxlen=limit)
+        self.job = ""
         self.num_spans = 0
 
     @property
@@ -81,11 +104,19 @@ class Timeline:
         return tuple(self._marks)
 
     @property
+    def phases(self) -> tuple[Phase, ...]:
+        return tuple(self._phases)
+
+    @property
     def num_dropped(self) -> int:
         return self.num_spans - len(self._spans)
 
     def add(self, record: Record) -> None:
         body = record.body
+        self.job = record.job
+        phase = phase_of(record)
+        if phase is not None:
+            self._phases.append(phase)
         if isinstance(body, TaskRecord):
             self._extend(task_spans(body))
         elif isinstance(body, IdleRecord):
@@ -96,6 +127,7 @@ class Timeline:
                 end_ns=body.end_ns,
                 kind=kind,
                 title=idle_stage(body),
+                cause=body.cause,
             )
             self._extend([span])
         else:
@@ -120,9 +152,50 @@ def task_spans(record: TaskRecord) -> list[Span]:
             continue
         kind = "assist" if stage.startswith("assist_") else _STAGE_KINDS.get(stage, OTHER)
         title = f"{stage.replace('assist_', 'assist, ')} · {what}"
-        spans.append(Span(worker=record.worker, start_ns=at, end_ns=at + duration, kind=kind, title=title))
+        spans.append(
+            Span(
+                worker=record.worker,
+                start_ns=at,
+                end_ns=at + duration,
+                kind=kind,
+                title=title,
+                stage=stage,
+                task=record,
+            )
+        )
         at += duration
     return spans
+
+
+def phase_of(record: Record) -> Phase | None:
+    """The global step, evaluation or checkpoint that a record ends, if any."""
+    body, at_ns = record.body, record.at_ns
+    if isinstance(body, StepRecord):
+        return Phase(
+            kind="step",
+            title=f"global step {body.global_step}",
+            number=body.global_step,
+            start_ns=at_ns - round(body.seconds * 1e9),
+            end_ns=at_ns,
+            reward=body.reward_mean,
+        )
+    if isinstance(body, EvaluationRecord):
+        return Phase(
+            kind="evaluation",
+            title=f"evaluation {body.label}",
+            number=body.global_step,
+            start_ns=at_ns - round(body.seconds * 1e9),
+            end_ns=at_ns,
+        )
+    if isinstance(body, TaskRecord) and body.task == "checkpoint":
+        return Phase(
+            kind="checkpoint",
+            title="checkpoint",
+            number=body.global_step,
+            start_ns=body.start_ns,
+            end_ns=body.end_ns,
+        )
+    return None
 
 
 def mark_of(record: Record) -> Mark | None:

@@ -1,16 +1,15 @@
 """`digenctl simulate`: the document a program reads, the chart a person reads, the trace, and what is refused."""
 
 import json
-from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from broker.schedule.spans import Span
-from clients.chart import chart
+from clients.chart import Piece, cells, chart
 from tests.clients.conftest import Digenctl
 from tests.clients.test_help import imported_by
+from tests.telemetry.trace_format import check_trace
 
 KEYS = [
     "schema_version",
@@ -90,30 +89,43 @@ def test_the_chart_fits(digenctl: Digenctl, columns: int) -> None:
 
 
 def test_a_column_shows_what_fills_most_of_it() -> None:
-    spans = [
-        Span("trainer", "assist", 0, 0, 5),
-        Span("trainer", "update", 0, 5, 8),
-        Span("trainer", "commit", 0, 9, 10),
+    pieces = [
+        Piece("trainer", "assist", 0, 5),
+        Piece("trainer", "update", 5, 8),
+        Piece("trainer", "bubble", 8, 9, "generation"),
+        Piece("trainer", "commit", 9, 10),
     ]
-    rows = chart(spans, 10, ["trainer"], "10", 19)
-    assert rows[0] == "trainer  ▓▓▓▓▓▄▄▄·◆"
+    rows = chart(pieces, 0, 10, ["trainer"], "10", 19)
+    assert rows[0] == "trainer  ▓▓▓▓▓▄▄▄1◆"
     assert rows[1].split() == ["0", "10"]
     assert "▓ TAG" in rows[2]
+    assert "1 bubble: generation" in rows[-1]
     assert "generate" not in rows[2]
+    coarse = chart(pieces, 0, 10, ["trainer"], "10", 9)
+    assert len(coarse[0]) == 9 + 10, "never fewer than ten columns"
+
+
+@pytest.mark.parametrize("columns", [1, 3, 7, 10, 33])
+def test_cells_are_full_or_empty_exactly(columns: int) -> None:
+    assert cells([Piece("w", "update", 0, 10)], 0, 10, columns) == ["update"] * columns
+    assert cells([Piece("w", "update", 20, 30)], 0, 10, columns) == [""] * columns
+    halves = cells([Piece("w", "score", -5, 5), Piece("w", "update", 5, 50)], 0, 10, columns * 2)
+    assert halves == ["score"] * columns + ["update"] * columns
 
 
 def test_the_trace(digenctl: Digenctl, tmp_path: Path) -> None:
     result = digenctl("simulate", *TIMES, "--score", "1", "--trace", "t.json")
     assert result.returncode == 0
     events = json.loads((tmp_path / "t.json").read_text())["traceEvents"]
-    names = {event["args"]["name"]: event["tid"] for event in events if event["ph"] == "M"}
+    check_trace(events)
+    names = {event["args"]["name"]: event["tid"] for event in events if event["name"] == "thread_name"}
     assert set(names) == {"generator", "trainer"}
-    tasks = [event for event in events if event["ph"] == "X" and event["cat"] == "task"]
+    tasks = [event for event in events if event["ph"] == "X" and event["cat"] != "bubble"]
     assert {event["name"] for event in tasks} >= {"generate", "score", "update"}
     assert sum(event["dur"] for event in tasks if event["name"] == "update") == 4 * 4e6
-    for track in names.values():
-        mine = sorted((event["ts"], event["dur"]) for event in events if event["ph"] == "X" and event["tid"] == track)
-        assert all(start + dur <= after + 1 for (start, dur), (after, _) in pairwise(mine))
+    causes = [event["args"]["cause"] for event in events if event.get("cat") == "bubble"]
+    bubbles = simulated(digenctl, *TIMES, "--score", "1")["bubbles"]
+    assert sorted(causes) == sorted(bubble["cause"] for bubble in bubbles)
 
 
 @pytest.mark.parametrize(

@@ -43,13 +43,13 @@ def reference(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def assert_same(folder: Path, reference: Path) -> None:
-    for name in (*COMPARED, *PICTURES, "report.html"):
+    for name in (*COMPARED, *PICTURES, "report.html", "timeline.json"):
         assert (folder / name).read_bytes() == (reference / name).read_bytes(), name
     assert not list(folder.rglob("*.part"))
 
 
 def test_a_run_folder_has_everything(reference: Path) -> None:
-    for name in (*COMPARED, *PICTURES, "report.html"):
+    for name in (*COMPARED, *PICTURES, "report.html", "timeline.json"):
         assert (reference / name).stat().st_size > 0, name
     assert (reference / "job.toml").read_text() == JOB_TOML
     events = [json.loads(line) for line in (reference / "events.jsonl").read_text().splitlines()]
