@@ -51,6 +51,7 @@ class Slot:
     base_digest: str = "base"
     encoder: str = "encoder"
     """Embeddings of workers with unlike encoders differ."""
+    device: str = "simulated"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -121,7 +121,7 @@ class Shell:
             instance=self.engine.instance,
             pid=1,
             data=f"inproc://{self.engine.instance}",
-            device="simulated",
+            device=slot.device,
             versions=Versions(digend="0", python="3", numbers=dict(slot.numbers)),
             held=tuple(HeldLease(lease=order.lease, done=False) for order in begun + self.waiting)
             + tuple(HeldLease(lease=lease, done=True) for lease in self.outcomes),

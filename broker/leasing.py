@@ -75,7 +75,7 @@ def revoke(state: State, lease: Lease, reason: str) -> None:
 def forfeit(state: State, lease: Lease, reason: str) -> None:
     """The lease came to nothing; its time is accounted for as such."""
     job = state.jobs[lease.job]
-    count_worker_time(job, state.now - lease.start_ns, bubble=False)
+    count_worker_time(job, lease.worker, lease.start_ns, state.now)
     state.record(
         job,
         IdleRecord(
@@ -98,7 +98,8 @@ def record_task(state: State, job: Job, lease: Lease, receipt: Receipt, num_samp
     """One finished task in the job's stream, and in its worker's time."""
     worker = state.workers[lease.worker]
     worker.num_tasks += 1
-    count_worker_time(job, state.now - lease.start_ns, bubble=False)
+    count_worker_time(job, lease.worker, lease.start_ns, state.now)
+    job.clock.compute(lease.label, receipt.flops)
     batch = lease.micro_batch
     state.record(
         job,
@@ -131,7 +132,7 @@ def end_idle(state: State, job: Job, worker: Worker) -> None:
     worker.idle_since, worker.idle_cause = None, ""
     if since is None or since >= state.now:
         return
-    count_worker_time(job, state.now - since, bubble=worker.idle_bubble)
+    count_worker_time(job, worker.name, since, state.now, cause if worker.idle_bubble else "")
     state.record(
         job,
         IdleRecord(
@@ -144,8 +145,9 @@ def end_idle(state: State, job: Job, worker: Worker) -> None:
     )
 
 
-def count_worker_time(job: Job, span_ns: int, bubble: bool) -> None:
-    """For the share of time in bubbles since the first global step began."""
+def count_worker_time(job: Job, worker: str, start_ns: int, end_ns: int, bubble: str = "") -> None:
+    """For the share of time in bubbles, since the first global step began and of the open one. `bubble`: its cause."""
+    job.clock.spend(worker, start_ns, end_ns, bubble)
     if job.step_start_ns:
-        job.worker_ns += span_ns
-        job.bubble_ns += span_ns if bubble else 0
+        job.worker_ns += end_ns - start_ns
+        job.bubble_ns += end_ns - start_ns if bubble else 0

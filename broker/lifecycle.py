@@ -12,13 +12,13 @@ from broker.microbatch import MicroBatch
 from broker.plan import plan_evaluation, plan_rollout
 from broker.scoring import means, resolve, usable
 from broker.state import Evaluation, Job, Kept, State
+from broker.step_report import step_record
 from digend.wire.records import (
     CheckpointRecord,
     EvalGroup,
     EvaluationRecord,
     JobState,
     Notice,
-    StepRecord,
 )
 from digend.wire.tasks import CheckpointResult, CommitResult
 
@@ -130,7 +130,7 @@ def _open_rollout(state: State, job: Job) -> None:
     job.rollout_stamp = job.stamp
     job.assisted, job.trainer_waits = 0, False
     _say(job, "")
-    job.step_start_ns = state.now
+    job.start_clock(state.now)
 
 
 def _open_early(job: Job) -> None:
@@ -175,67 +175,22 @@ def close_step(state: State, job: Job, result: CommitResult | None) -> None:
     if made_version:
         job.version += 1
     job.global_step += 1
-    _record_step(state, job, batches, result, z0, skipped)
+    record = step_record(state, job, batches, result, z0, skipped)
+    if any(batch.outcome and batch.outcome.rewards for batch in batches):
+        job.reward_mean = record.reward_mean
+    state.record(job, record)
     free_batches(state, job, batches)
     for batch in batches:
         job.uq.remove(batch)
     job.rollout = [batch for batch in job.rollout if batch.global_step >= job.global_step]
     job.at_border = job.global_step % job.spec.updates_per_rollout == 0
     job.assisted, job.trainer_waits = 0, False
-    job.step_start_ns = state.now
+    job.start_clock(state.now)
     every = job.spec.checkpoint_every
     if job.global_step == job.spec.num_global_steps or (every and job.global_step % every == 0):
         job.checkpoint_due = True
     if job.num_skipped >= job.spec.max_skipped_steps:
         finish(state, job, "failed", f"{job.num_skipped} global steps in a row were skipped: {skipped}")
-
-
-def _record_step(
-    state: State, job: Job, batches: list[MicroBatch], result: CommitResult | None, z0: int, skipped: str | None
-) -> None:
-    components, rewards = means(batches)
-    outcomes = [batch.outcome for batch in batches if batch.outcome]
-    updates = [batch.update for batch in batches if batch.update]
-    first = [batch.update for batch in batches if batch.update and batch.applied_first]
-    pairs = max(1, sum(update.num_pairs for update in updates))
-    mean = sum(rewards) / len(rewards) if rewards else 0.0
-    job.reward_mean = mean if rewards else job.reward_mean
-    state.record(
-        job,
-        StepRecord(
-            global_step=job.global_step,
-            version=job.version,
-            incarnation=job.incarnation,
-            seconds=(state.now - job.step_start_ns) / 1e9,
-            reward_mean=mean,
-            reward_std=(sum((value - mean) ** 2 for value in rewards) / max(1, len(rewards))) ** 0.5,
-            components=components,
-            num_samples=sum(sum(batch.sizes) for batch in batches),
-            num_masked=sum(outcome.num_masked for outcome in outcomes),
-            num_selected=sum(len(outcome.selected) for outcome in outcomes),
-            num_groups=sum(len(batch.groups) for batch in batches),
-            num_dropped_groups=sum(len(outcome.dropped) for outcome in outcomes),
-            num_zero_std_groups=sum(outcome.num_zero_std for outcome in outcomes),
-            z0=z0,
-            z=sum(outcome.num_pairs for outcome in outcomes),
-            loss=sum(update.loss_sum for update in updates) / pairs,
-            clip_fraction=sum(update.clipped for update in updates) / pairs,
-            ratio_mean=sum(update.ratio_sum for update in updates) / pairs,
-            max_abs_log_ratio=max((update.max_abs_log_ratio for update in updates), default=0.0),
-            first_max_abs_log_ratio=max((update.max_abs_log_ratio for update in first), default=0.0),
-            kl=sum(update.kl_sum for update in updates) / pairs,
-            gradient_norm=result.gradient_norm if result else 0.0,
-            learning_rate=result.learning_rate if result else 0.0,
-            stale_micro_batches=sum(_stale(job, batch, skipped) for batch in batches),
-            assisted_micro_batches=sum(batch.assisted for batch in batches),
-            skipped=skipped,
-        ),
-    )
-
-
-def _stale(job: Job, batch: MicroBatch, skipped: str | None) -> bool:
-    trained_at = job.version if skipped else job.version - 1
-    return batch.stamp is not None and batch.stamp[1] < trained_at
 
 
 def _close_evaluation(state: State, job: Job) -> None:

@@ -109,6 +109,7 @@ def _prepared(state: State, job: Job, lease: Lease, worker: Worker, result: Prep
     worker.prepared[job.id] = job.incarnation if worker.role != "trainer" else _incarnation(lease)
     if worker.role == "reward":
         return
+    job.peak_flops[worker.name] = result.peak_flops
     if job.base_digest and result.base_digest != job.base_digest:
         finish(
             state,

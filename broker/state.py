@@ -11,6 +11,7 @@ from broker.estimates import Estimate
 from broker.microbatch import Fragment, MicroBatch, Phase, Stamp
 from broker.queues import Queue
 from broker.spec import JobSpec
+from broker.step_clock import StepClock
 from digend.wire.devices import DeviceState
 from digend.wire.messages import Hello
 from digend.wire.records import Record, RecordBody
@@ -114,7 +115,9 @@ class Job:
     incarnation: int = 0
     version: int = 0
     global_step: int = 0
-    step_start_ns: int = 0
+    clock: StepClock = field(default_factory=StepClock)
+    peak_flops: dict[str, float] = field(default_factory=dict)
+    """Operations a second each worker's device could do, where that is known."""
     sigmas: tuple[float, ...] = ()
     eval_sigmas: tuple[float, ...] = ()
     base_digest: str = ""
@@ -173,6 +176,15 @@ class Job:
     @property
     def open(self) -> bool:
         return self.state not in ("completed", "failed", "cancelled")
+
+    @property
+    def step_start_ns(self) -> int:
+        """Of the open global step; 0 before the first."""
+        return self.clock.start_ns
+
+    def start_clock(self, now: int) -> None:
+        """A global step begins."""
+        self.clock = StepClock(start_ns=now, running=True)
 
     @property
     def stamp(self) -> Stamp:

@@ -83,7 +83,7 @@ class Compute:
                 log.error("task broke", task=task.kind, job=task.job, traceback=traceback.format_exc(limit=-8))
         return Ran(
             answer=answer,
-            receipt=context.stages.receipt(_num_samples(task, answer)),
+            receipt=context.stages.receipt(_num_samples(task, answer), context.flops),
             prepared=self._prepared(task.job),
         )
 

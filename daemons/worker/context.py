@@ -34,6 +34,7 @@ class TaskContext:
         self.stages = Stages()
         self.done = 0
         self.total = 0
+        self.flops = 0.0
         self._blobs = blobs
         self._served: list[str] = []
         self._lock = threading.Lock()
@@ -63,6 +64,9 @@ class TaskContext:
 
     def stage(self, name: str) -> StageTimer:
         return StageTimer(self.stages, name)
+
+    def computed(self, flops: float) -> None:
+        self.flops = flops
 
     def check(self) -> None:
         """Raises `Cancelled` once the lease was revoked."""

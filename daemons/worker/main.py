@@ -49,6 +49,7 @@ def run(role: WorkerRole, node: NodeConfig, slot: int, node_file: str | None = N
     SIGHUP reads `node_file` again, where it is given.
     """
     threads, device = compute_options(role, node, slot)
+    peak = peak_flops(role, node)
     for name in ("OMP_NUM_THREADS", "MKL_NUM_THREADS"):
         os.environ[name] = str(threads)
 
@@ -66,7 +67,7 @@ def run(role: WorkerRole, node: NodeConfig, slot: int, node_file: str | None = N
             watch.begin(chosen, uuid, lambda: cached_bytes(chosen))
         elif forced := os.environ.get(WATCHED_GPU):
             watch.begin(chosen, forced)
-        return chosen, LocalEngine(role, chosen, node.runs, node.state, node.reward_paths, threads)
+        return chosen, LocalEngine(role, chosen, node.runs, node.state, node.reward_paths, threads, peak)
 
     return run_worker(role, node, slot, start, device_state=watch.state, node_file=node_file)
 
@@ -100,6 +101,12 @@ def compute_options(role: WorkerRole, node: NodeConfig, slot: int) -> tuple[int,
     if section is None:
         return 1, None
     return section.threads, section.devices[slot] if slot < len(section.devices) else None
+
+
+def peak_flops(role: WorkerRole, node: NodeConfig) -> float | None:
+    """What the node file says of the role's devices; None where it leaves that to the table."""
+    section = {"generator": node.generator, "trainer": node.trainer}.get(role)
+    return section.peak_flops if section is not None else None
 
 
 async def _live(

@@ -28,10 +28,11 @@ class Stages:
         self._book()
         self._open.pop()
 
-    def receipt(self, num_samples: int = 0) -> Receipt:
+    def receipt(self, num_samples: int = 0, flops: float = 0.0) -> Receipt:
         """Total since construction, and every stage in the order of its first use."""
         self._book()
-        return Receipt(total_ns=self._mark - self._begun, stages=tuple(self._spent.items()), num_samples=num_samples)
+        stages = tuple(self._spent.items())
+        return Receipt(total_ns=self._mark - self._begun, stages=stages, num_samples=num_samples, flops=flops)
 
     def _book(self) -> None:
         now = self._clock()

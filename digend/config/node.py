@@ -23,6 +23,14 @@ class GeneratorNodeConfig(Section):
         default_factory=list, description="torch devices; cpu or cuda:i, automatic where empty."
     )
     threads: Annotated[int, Field(ge=1, description="torch threads a process.")] = 1
+    peak_flops: Annotated[
+        float | None,
+        Field(
+            gt=0,
+            description="Floating-point operations a second of a device in the job's dtype, for utilisation; "
+            "by the GPU's name where missing.",
+        ),
+    ] = None
 
 
 class TrainerNodeConfig(Section):
@@ -30,6 +38,14 @@ class TrainerNodeConfig(Section):
 
     device: Device | None = Field(None, description="torch device; cpu or cuda:i, automatic where missing.")
     threads: Annotated[int, Field(ge=1, description="torch threads.")] = 1
+    peak_flops: Annotated[
+        float | None,
+        Field(
+            gt=0,
+            description="Floating-point operations a second of a device in the job's dtype, for utilisation; "
+            "by the GPU's name where missing.",
+        ),
+    ] = None
 
 
 class RewardNodeConfig(Section):

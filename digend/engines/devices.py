@@ -29,6 +29,11 @@ def gpu_uuid(device: str) -> str | None:
     return str(torch.cuda.get_device_properties(device).uuid)
 
 
+def gpu_name(device: str) -> str:
+    """What CUDA calls the device; empty where it is none."""
+    return torch.cuda.get_device_name(device) if torch.device(device).type == "cuda" else ""
+
+
 def cached_bytes(device: str) -> int:
     """What torch's allocator keeps of a GPU's memory without using it. From any thread."""
     return torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device)

@@ -21,7 +21,9 @@ from pydantic import BaseModel
 from digend.algorithms.spec import Objective
 from digend.config.job import JobConfig
 from digend.engines import encoding, restoring, rollout, scoring
+from digend.engines.devices import gpu_name
 from digend.engines.jobs import Job, load_job, parse_config, sigma_list
+from digend.engines.peaks import peak_flops
 from digend.engines.protocols import Context, TaskFault
 from digend.engines.publishing import publish
 from digend.engines.training import Trainer
@@ -57,7 +59,8 @@ class LocalEngine:
     """The Engine of one process on one device.
 
     runs_dir: where checkpoints go, `JOB/checkpoints`; state_dir: embeddings' cache; reward_paths: folders from which
-    `file.py:function` rewards may come; threads: torch threads, 1 unless cores are idle.
+    `file.py:function` rewards may come; threads: torch threads, 1 unless cores are idle; peak_flops: operations
+    a second of the device in the job's dtype, where the node file knows better than the table.
     """
 
     def __init__(
@@ -68,6 +71,7 @@ class LocalEngine:
         state_dir: str | Path,
         reward_paths: Sequence[str | Path] = (),
         threads: int = 1,
+        peak_flops: float | None = None,
     ) -> None:
         torch.set_num_threads(threads)
         if device.startswith("cuda"):
@@ -77,6 +81,7 @@ class LocalEngine:
         self._runs_dir = Path(runs_dir).absolute()
         self._state_dir = Path(state_dir).absolute()
         self._reward_paths = [Path(folder) for folder in reward_paths]
+        self._peak_flops = peak_flops
         self._config: tuple[str, JobConfig] | None = None
         self._job: Job | None = None
         self._trainer: Trainer | None = None
@@ -99,6 +104,9 @@ class LocalEngine:
                 return self._actions[task.kind](task, context)
         except torch.OutOfMemoryError as error:
             raise TaskFault("out_of_memory", str(error).splitlines()[0], retry=True) from error
+        finally:
+            if self._job is not None:
+                context.computed(self._job.meter.take())
 
     def check_weights(self, weights: WeightsRef, tensors: Mapping[str, Array]) -> int:
         job = self._loaded(weights.job)
@@ -162,6 +170,7 @@ class LocalEngine:
             sigmas=sigma_list(job, sampling.num_timesteps),
             eval_sigmas=sigma_list(job, evaluation.num_timesteps or sampling.num_timesteps),
             weights=publish(job, context) if self._role == "trainer" else None,
+            peak_flops=self._peak_flops or peak_flops(gpu_name(self._device), job.config.model.dtype),
         )
 
     def _build_trainer(self, job: Job, task: PrepareTask) -> Trainer:

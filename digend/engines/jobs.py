@@ -17,6 +17,7 @@ from digend.algorithms.spec import AlgorithmSpec
 from digend.config.job import JobConfig
 from digend.engines.conditions import Conditions
 from digend.engines.digests import folder_digest
+from digend.engines.flops import FlopMeter
 from digend.engines.policy import Adapter, Policy
 from digend.engines.protocols import TaskFault
 from digend.models.spec import Model, ModelSpec, Shape
@@ -44,6 +45,7 @@ class Job:
     conditions: Conditions
     base_digest: str
     version: int
+    meter: FlopMeter
 
 
 def parse_config(task: PrepareTask) -> JobConfig:
@@ -70,6 +72,7 @@ def load_job(task: PrepareTask, config: JobConfig, device: str) -> Job:
         model.check(shape)
     except ValueError as error:
         raise TaskFault("config", str(error)) from error
+    policy = Policy(model, _adapter(config, family))
     return Job(
         id=task.job,
         incarnation=task.incarnation,
@@ -80,10 +83,11 @@ def load_job(task: PrepareTask, config: JobConfig, device: str) -> Job:
         algorithm_options=algorithm_options,
         shape=shape,
         model=model,
-        policy=Policy(model, _adapter(config, family)),
+        policy=policy,
         conditions=Conditions(),
         base_digest=base_digest,
         version=0,
+        meter=FlopMeter(model.device, policy.parameters.values()),
     )
 
 

@@ -43,6 +43,10 @@ class Context(Protocol):
         """`with context.stage("decode"):` adds to the receipt."""
         ...
 
+    def computed(self, flops: float) -> None:
+        """Floating-point operations of the task so far, for the receipt."""
+        ...
+
 
 class Timer(Protocol):
     def __enter__(self) -> None: ...

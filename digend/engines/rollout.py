@@ -11,12 +11,14 @@ fragment. A trajectory that is not finite is an error that names the timestep, n
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 
 import torch
 from torch import Tensor
 
 from digend.diffusion.kernels import transition
 from digend.engines.arrays import to_array
+from digend.engines.flops import shape_of
 from digend.engines.jobs import Job
 from digend.engines.protocols import Context, TaskFault
 from digend.models.spec import Condition
@@ -49,6 +51,7 @@ def generate(job: Job, task: GenerateTask, context: Context) -> GenerateResult:
     pixels: dict[str, Array] = {}
     for number, chunk in enumerate(chunks):
         roll = _Roll(job, chunk, task.sigmas)
+        roll.count(num_timesteps)
         with context.stage("generate"):
             for index in range(num_timesteps):
                 roll.advance(index)
@@ -80,13 +83,7 @@ class _Roll:
     def advance(self, index: int) -> None:
         """From sigmas[index] to sigmas[index + 1]: one forward pass, one transition for each noise level in it."""
         sigma = self.latents.new_full((len(self._samples),), self._sigmas[index])
-        velocity = self._job.model.velocity(
-            self.latents,
-            sigma,
-            [each.condition for each in self._samples],
-            self._job.config.sampling.guidance_scale,
-            self._job.shape,
-        )
+        velocity = self._velocity(self.latents, sigma, self._samples)
         following = torch.empty_like(self.latents)
         for level, rows in self._rows_by_level(index).items():
             step = transition(
@@ -104,6 +101,20 @@ class _Roll:
         self.latents = following
         self._check_finite(index)
         self._keep(index + 1)
+
+    @torch.no_grad()
+    def count(self, num_timesteps: int) -> None:
+        """Charge the forward passes of all timesteps."""
+        for row, sample in enumerate(self._samples):
+            latents, sigma = self.latents[row : row + 1], self.latents.new_full((1,), self._sigmas[0])
+            shape = ("generate", shape_of(latents[0], sample.condition))
+            once = partial(self._velocity, latents, sigma, [sample])
+            self._job.meter.add(shape, num_timesteps, once)
+
+    def _velocity(self, latents: Tensor, sigma: Tensor, samples: Sequence[_Sample]) -> Tensor:
+        conditions = [each.condition for each in samples]
+        job = self._job
+        return job.model.velocity(latents, sigma, conditions, job.config.sampling.guidance_scale, job.shape)
 
     def trajectory(self) -> dict[str, Array]:
         """The tensors of the trajectory blob; nothing for samples that are not trained."""

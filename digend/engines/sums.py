@@ -2,6 +2,8 @@
 
 from collections.abc import Sequence
 
+import numpy as np
+
 from digend.algorithms.spec import PairLosses
 from digend.engines.forwards import Forward
 from digend.wire.tasks import UpdateItem, UpdateResult
@@ -16,6 +18,7 @@ class Sums:
         self.num_pairs = 0
         self._loss = self._ratio = self._kl = self._max_abs_log_ratio = 0.0
         self._clipped = 0
+        self._max_log_ratio = float("-inf")
 
     def add(self, items: Sequence[UpdateItem], forward: Forward, losses: PairLosses) -> None:
         each = losses.losses.detach().double().cpu()
@@ -26,6 +29,7 @@ class Sums:
         self._kl += float(losses.kl.double().sum())
         self._clipped += int(losses.clipped.sum())
         self._max_abs_log_ratio = max(self._max_abs_log_ratio, float(log_ratio.abs().max()))
+        self._max_log_ratio = max(self._max_log_ratio, float(log_ratio.max()))
         if self._keep_pairs:
             for pair, loss in zip(forward.pairs, each.tolist(), strict=True):
                 item = items[pair.item]
@@ -39,5 +43,6 @@ class Sums:
             ratio_sum=self._ratio,
             max_abs_log_ratio=self._max_abs_log_ratio,
             kl_sum=self._kl,
+            ratio_max=float(np.exp(self._max_log_ratio)) if self.num_pairs else 0.0,
             pairs=tuple(self._pairs),
         )

@@ -12,11 +12,13 @@ so the gradient does not depend on how pairs were dealt (paper sections 3.2.1 an
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from functools import partial
 
 import torch
 from torch import Tensor
 
 from digend.algorithms.spec import Objective, PairLosses, Pairs, Velocities, Velocity
+from digend.engines.flops import shape_of
 from digend.engines.forwards import Forward, plan_forwards
 from digend.engines.jobs import Job
 from digend.engines.optimizer import build_optimizer, first_non_finite
@@ -36,6 +38,7 @@ class Trainer:
         self._objective = objective
         self._parameters = list(job.policy.parameters.values())
         self.optimizer = build_optimizer(self._parameters, job.config.training)
+        self._checkpoints = job.config.training.gradient_checkpointing
         self.global_step = 0
         self.applied: tuple[int, ...] = ()
 
@@ -51,6 +54,7 @@ class Trainer:
         sums = Sums(keep_pairs=self._job.config.keep_pairs)
         with context.stage("update"), self._buffered_gradient():
             for forward in forwards:
+                self._count(task, forward, trajectories)
                 losses = self._losses(task, forward, trajectories)
                 self._check_finite(task.items, forward, losses.losses)
                 (losses.losses.sum() / task.z0).backward()  # type: ignore[no-untyped-call]
@@ -114,6 +118,24 @@ class Trainer:
         for parameter, gradient in zip(self._parameters, before, strict=True):
             if gradient is not None:
                 parameter.grad = gradient if parameter.grad is None else gradient.add_(parameter.grad)
+
+    def _count(self, task: UpdateTask, forward: Forward, trajectories: Sequence[Trajectory]) -> None:
+        """Charge the pairs of one pass, forward and backward, each as a pass of its own would cost."""
+        for pair in forward.pairs:
+            chain, alone = trajectories[pair.item], Forward(forward.level, (pair,))
+            shape = ("update", shape_of(chain.at(pair.index), chain.condition))
+            once = partial(self._pass, task, alone, trajectories)
+            again = partial(self._replay, task, alone, trajectories) if self._checkpoints else None
+            self._job.meter.add(shape, 1, once, again)
+
+    def _pass(self, task: UpdateTask, forward: Forward, trajectories: Sequence[Trajectory]) -> None:
+        self._losses(task, forward, trajectories).losses.sum().backward()  # type: ignore[no-untyped-call]
+
+    @torch.no_grad()
+    def _replay(self, task: UpdateTask, forward: Forward, trajectories: Sequence[Trajectory]) -> None:
+        """The forward pass that gradient checkpointing does once more."""
+        pairs = self._pairs(task, forward, trajectories)
+        self._velocity([trajectories[pair.item].condition for pair in forward.pairs])(pairs.latents, pairs.sigma)
 
     def _losses(self, task: UpdateTask, forward: Forward, trajectories: Sequence[Trajectory]) -> PairLosses:
         pairs = self._pairs(task, forward, trajectories)

@@ -130,6 +130,24 @@ class StepRecord:
     stale_micro_batches: int
     assisted_micro_batches: int
     skipped: str | None = None
+    num_micro_batches: int = 0
+    component_stds: dict[str, float] = field(default_factory=dict)
+    component_zero_std: dict[str, float] = field(default_factory=dict)
+    """Share of groups in which all scored samples have the same value of the component."""
+    advantage_mean: float = 0.0
+    advantage_std: float = 0.0
+    advantage_min: float = 0.0
+    advantage_max: float = 0.0
+    ratio_max: float = 0.0
+    version_gap: float = 0.0
+    """Mean over micro-batches of the versions between drawing and training."""
+    worker_seconds: float = 0.0
+    """Time of all workers of the job during the step; `gpu_seconds`: of those on a GPU."""
+    gpu_seconds: float = 0.0
+    bubble_seconds: dict[str, float] = field(default_factory=dict)
+    flops: dict[str, float] = field(default_factory=dict)
+    """By kind of task; `peak_flops`: what the devices could have done in that time, 0 where it is not known."""
+    peak_flops: float = 0.0
     kind: Literal["step"] = "step"
 
 

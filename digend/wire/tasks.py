@@ -194,6 +194,8 @@ class PrepareResult:
     sigmas: tuple[float, ...]
     eval_sigmas: tuple[float, ...]
     weights: WeightsRef | None = None
+    peak_flops: float = 0.0
+    """Operations a second the device can do in the job's dtype at best; 0 where that is not known."""
     kind: Literal["prepare"] = "prepare"
 
 
@@ -247,6 +249,7 @@ class UpdateResult:
     ratio_sum: float
     max_abs_log_ratio: float
     kl_sum: float
+    ratio_max: float = 0.0
     pairs: tuple[tuple[str, int, int, float], ...] = ()
     """(prompt, sample, timestep, loss)"""
     kind: Literal["update"] = "update"
@@ -296,6 +299,8 @@ class Receipt:
     total_ns: int
     stages: tuple[tuple[str, int], ...]
     num_samples: int = 0
+    flops: float = 0.0
+    """Floating-point operations of the model's forward and backward passes, as torch counts them."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

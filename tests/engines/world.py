@@ -60,6 +60,7 @@ class MemoryContext:
     stages: list[str] = field(default_factory=list)
     steps: list[tuple[int, int]] = field(default_factory=list)
     cancel_at: int | None = None
+    flops: float = 0.0
 
     def progress(self, done: int, total: int) -> None:
         self.steps.append((done, total))
@@ -80,6 +81,9 @@ class MemoryContext:
 
     def stage(self, name: str) -> _Stage:
         return _Stage(self.stages, name)
+
+    def computed(self, flops: float) -> None:
+        self.flops = flops
 
 
 def job_config(folder: Path, **changes: Mapping[str, object]) -> JobConfig:
