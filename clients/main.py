@@ -27,6 +27,7 @@ VERBS = {
     "story": "Every transition of a job, worker, micro-batch, sample, lease or version.",
     "timeline": "What every worker did when, as text or as a trace.",
     "explain": "Why the trainer generated, updated or waited, and what a bubble came from.",
+    "logs": "What this box has logged, of a job or a worker.",
     "report": "Where a job's report is.",
     "samples": "Grids of samples with prompts and rewards.",
     "compare": "Two or more jobs side by side.",
