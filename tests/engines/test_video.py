@@ -119,7 +119,8 @@ def scored(worker: Bench, context: CountingContext, asked: list[GroupRequest], s
     assert isinstance(result, ScoreResult)
     assert len({score.reward for score in result.scores}) > 10
     film = to_numpy(context.blobs[samples.id]["p0/0/pixels"])
-    assert (film.shape, film.dtype) == ((5, 3, 32, 32), np.uint8)
+    assert film.shape == (5, 3, 32, 32)
+    assert film.dtype == np.uint8
     first = result.scores[0].components["jpeg_incompressibility.kilobytes"]
     assert first == np.float64(measure_kilobytes(film.astype(np.float32) / np.float32(255)))
 
