@@ -5,30 +5,38 @@ The driver daemon, the virtual-time harness and replay run this same object; not
 
 from collections.abc import Callable, Sequence
 
-from broker import outcomes, sessions
+from broker import asked, outcomes, sessions
 from broker.commands import Command
 from broker.dispatch import dispatch
+from broker.draining import unneeded_embeddings
 from broker.events import (
     CancelRequested,
     DiskState,
+    DrainRequested,
     DriverStarted,
     Event,
     JobSubmitted,
     LimitsChanged,
+    PauseRequested,
+    PriorityRequested,
     RecordsPersisted,
+    ResumeRequested,
     TaskBroke,
     TaskFinished,
     Tick,
+    UndrainRequested,
     WeightsNotStaged,
     WeightsStaged,
     WorkerBeat,
     WorkerGone,
     WorkerHello,
 )
-from broker.lifecycle import advance, finish, retire, set_state
-from broker.losses import discard_unreachable, lose_worker
+from broker.lifecycle import advance, finish, retire, set_state, start
+from broker.losses import discard_unreachable, forget_conditions, lose_worker
+from broker.order import look
 from broker.spec import JobSpec
 from broker.state import SECOND, Job, State
+from broker.stopping import leave
 from digend.wire.records import WorkerState
 
 _STAGE_AGAIN_NS = SECOND
@@ -56,17 +64,12 @@ class Core:
         return commands
 
     def _settle(self) -> None:
-        """Advance and dispatch until nothing moves; a job that ends makes room for the next."""
+        """Advance and dispatch until nothing moves; a job that ends makes room for others."""
         state = self.state
-        while (job := state.active()) is not None:
-            before = (job.state, job.global_step, job.evaluation is None, len(job.rollout))
-            discard_unreachable(state, job)
-            advance(state, job)
-            if job.open and job.state != "queued":
-                dispatch(state, job)
-                retire(state, job)
-            if before == (job.state, job.global_step, job.evaluation is None, len(job.rollout)):
-                return
+        _start_jobs(state)
+        while any([_move(state, job) for job in state.active()]):
+            _start_jobs(state)
+        _start_jobs(state)
 
     def has_job(self, job: str) -> JobSpec | None:
         """The spec under this id, open or ended."""
@@ -74,26 +77,35 @@ class Core:
         return found.spec if found else None
 
 
-def _submitted(state: State, event: JobSubmitted) -> None:
-    if event.spec.id in state.jobs:
-        return
-    job = Job(spec=event.spec, submitted_ns=state.now)
-    ahead = sum(other.open for other in state.jobs.values())
-    state.jobs[job.id] = job
-    job.state = ""
-    set_state(state, job, "queued", f"{ahead} job(s) ahead" if ahead else "next")
+def _move(state: State, job: Job) -> bool:
+    """Bring a job as far as it goes now; whether it may go on from there at once."""
+    before = (job.state, job.global_step, job.evaluation is None, len(job.rollout))
+    if not job.active or leave(state, job):
+        return True
+    discard_unreachable(state, job)
+    forget_conditions(state, job, unneeded_embeddings(state, job))
+    advance(state, job)
+    if job.active:
+        dispatch(state, job)
+        retire(state, job)
+    return before != (job.state, job.global_step, job.evaluation is None, len(job.rollout))
 
 
-def _cancelled(state: State, event: CancelRequested) -> None:
-    job = state.jobs.get(event.job)
-    if job is not None and job.open:
-        finish(state, job, "cancelled", "by request")
+def _start_jobs(state: State) -> None:
+    """Give workers to every queued job whose turn it is, and the others the reason why not."""
+    while True:
+        job, reasons = look(state)
+        for name, reason in reasons.items():
+            set_state(state, state.jobs[name], "queued", reason)
+        if job is None:
+            return
+        start(state, job)
 
 
 def _gone(state: State, event: WorkerGone) -> None:
     worker = state.by_session(event.session)
     if worker is not None:
-        lose_worker(state, worker, event.reason)
+        lose_worker(state, worker, event.reason, event.left)
 
 
 def _beat(state: State, event: WorkerBeat) -> None:
@@ -164,6 +176,8 @@ def _not_staged(state: State, event: WeightsNotStaged) -> None:
 
 def _started(state: State, event: DriverStarted) -> None:
     _limits(state, event)
+    state.drains.update({drain.target: drain for drain in event.drains})
+    state.usage.update(event.usage)
     sessions.driver_started(state, event.epoch)
 
 
@@ -175,8 +189,7 @@ def _limits(state: State, event: DriverStarted | LimitsChanged) -> None:
 
 def _disk(state: State, event: DiskState) -> None:
     state.disk_full = event.reason if event.full else ""
-    job = state.active()
-    if job is not None and job.started_ns is not None:
+    for job in state.active():
         what = "disk full" if event.full else "disk has room again"
         state.record(job, WorkerState(worker="driver", role="driver", state=what, reason=event.reason))
 
@@ -185,8 +198,13 @@ _APPLY: dict[type, Callable[..., None]] = {
     Tick: lambda state, event: None,
     DriverStarted: _started,
     LimitsChanged: _limits,
-    JobSubmitted: _submitted,
-    CancelRequested: _cancelled,
+    JobSubmitted: asked.submitted,
+    CancelRequested: asked.cancelled,
+    PauseRequested: asked.paused,
+    ResumeRequested: asked.resumed,
+    PriorityRequested: asked.reprioritised,
+    DrainRequested: asked.drained,
+    UndrainRequested: asked.undrained,
     WorkerHello: lambda state, event: sessions.hello(state, event.session, event.hello),
     WorkerGone: _gone,
     WorkerBeat: _beat,

@@ -3,6 +3,7 @@
 Decides through `device_health`. Invariant: a reading changes estimates and who is offered work, never work under way.
 """
 
+from broker.placement import job_of
 from broker.state import Lease, State, Worker
 from digend.wire.devices import DeviceState
 from digend.wire.records import Notice
@@ -30,17 +31,17 @@ def observe(state: State, worker: Worker, lease: Lease | None, device: DeviceSta
             estimate.invalidate()
     what = [f"rescaled by {verdict.factor:.2f}"] if verdict.factor != 1.0 else []
     what += ["in doubt"] if verdict.invalid else []
-    _note(state, "info", f"times of {worker.name} {' and '.join(what)}: {verdict.why}")
+    _note(state, worker, "info", f"times of {worker.name} {' and '.join(what)}: {verdict.why}")
 
 
 def _say_status(state: State, worker: Worker, before: DeviceState | None, device: DeviceState) -> None:
     if device.status == "lost":
-        _note(state, "error", f"{worker.name}: its GPU {device.device} is lost, it gets no more work")
+        _note(state, worker, "error", f"{worker.name}: its GPU {device.device} is lost, it gets no more work")
     elif before is not None and before.status == "lost":
-        _note(state, "info", f"{worker.name}: its GPU {device.device} is back")
+        _note(state, worker, "info", f"{worker.name}: its GPU {device.device} is back")
 
 
-def _note(state: State, level: str, message: str) -> None:
-    job = state.active()
-    if job is not None and job.started_ns is not None:
+def _note(state: State, worker: Worker, level: str, message: str) -> None:
+    job = job_of(state, worker)
+    if job is not None:
         state.record(job, Notice(level=level, message=message))

@@ -4,13 +4,13 @@ Who is not given anything gets a cause for its idle time. Decides through `gener
 """
 
 from broker import requests
+from broker.draining import drained_by
 from broker.forecast import is_unsure, model_of, snapshot_of
 from broker.generation import (
     ahead,
     claimable,
     encoded,
     holds,
-    in_pool,
     look_for_prompts,
     offer_assistance,
     offer_encoding,
@@ -22,6 +22,7 @@ from broker.generation import (
 )
 from broker.leasing import grant, note_idle
 from broker.microbatch import MicroBatch, Phase
+from broker.placement import involved, serves
 from broker.portions import offer_scoring
 from broker.schedule.choice import Choice, Searching, choose
 from broker.schedule.named import strategy_of
@@ -36,7 +37,7 @@ _ORDER = ("reward", "generator", "trainer")
 def dispatch(state: State, job: Job) -> None:
     """Offer until nobody takes anything more, then name the causes of idle time. A full disk holds the job."""
     workers = [worker for role in _ORDER for worker in state.workers.values() if worker.role == role]
-    if not state.disk_full:
+    if not state.disk_full and not _winding_up(job):
         look_for_prompts(job)
         stage_weights(state, job)
         while any([offer(state, job, worker) for worker in workers if worker.free]):
@@ -47,15 +48,15 @@ def dispatch(state: State, job: Job) -> None:
             note_idle(state, job, worker, cause, bubble)
 
 
-def involved(job: Job, worker: Worker) -> bool:
-    """Whether the worker's time is the job's."""
-    if worker.role == "reward":
-        return job.spec.scoring == "dedicated"
-    return worker.role == "trainer" or in_pool(job, worker)
+def _winding_up(job: Job) -> bool:
+    """It is cancelled when its running leases have ended."""
+    return job.stop is not None and job.stop.after == "micro-batch"
 
 
 def offer(state: State, job: Job, worker: Worker) -> bool:
-    if not worker.free or not involved(job, worker):
+    if not worker.free or not involved(job, worker) or not serves(state, job, worker):
+        return False
+    if job.leaving and (worker.role != "trainer" or not job.checkpoint_due):
         return False
     if not prepared(job, worker):
         grant(state, job, worker, "prepare", requests.prepare(job, worker))
@@ -196,6 +197,11 @@ def idle_cause(state: State, job: Job, worker: Worker) -> tuple[str, bool]:
         return "GPU lost", False
     if state.disk_full:
         return "disk full", False
+    if not serves(state, job, worker):
+        drain = drained_by(state, worker)
+        return f"drained{drain.because}" if drain is not None else "drained", False
+    if job.leaving or _winding_up(job):
+        return "end of the job" if job.stop is not None and job.stop.to == "cancelled" else "pause", False
     if job.state == "preparing":
         return job.reason or "preparing", False
     if job.state == "held":

@@ -3,12 +3,17 @@
 Whoever runs the core (driver daemon, virtual-time harness, replay) hands in the same objects.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from typing import Literal
 
 from broker.spec import JobSpec
+from broker.state import Drain
+from broker.usage import Usage
 from digend.wire.devices import DeviceState
 from digend.wire.messages import Hello
 from digend.wire.tasks import Receipt, ResultBody, TaskError
+
+After = Literal["now", "micro-batch", "global-step"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -21,13 +26,15 @@ class DriverStarted:
     """First event of a driver's life. All sessions of earlier epochs are gone until they say HELLO again.
 
     A worker is torpid (no new leases) after `torpid_s` without a heartbeat and lost after `lost_s`; after a restart
-    its leases wait `rejoin_s` for it.
+    its leases wait `rejoin_s` for it. `drains` and `usage` are what a core that starts anew knows of earlier times.
     """
 
     epoch: int
     torpid_s: float = 4.0
     lost_s: float = 15.0
     rejoin_s: float = 20.0
+    drains: tuple[Drain, ...] = ()
+    usage: dict[str, Usage] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -41,12 +48,52 @@ class LimitsChanged:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobSubmitted:
+    """`user` submitted it, as digenctl said: fair order goes by it."""
+
     spec: JobSpec
+    user: str = ""
+    priority: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CancelRequested:
+    """now, or where its running tasks (micro-batch) or the open global step have ended."""
+
     job: str
+    after: After = "now"
+    by: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PauseRequested:
+    job: str
+    by: str = ""
+    why: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ResumeRequested:
+    job: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PriorityRequested:
+    job: str
+    priority: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DrainRequested:
+    """`target`: name of a node or of one worker, whether it is there or not."""
+
+    target: str
+    by: str = ""
+    why: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class UndrainRequested:
+    target: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -59,10 +106,11 @@ class WorkerHello:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WorkerGone:
-    """The worker said goodbye, or the shell saw its connection refuse a message."""
+    """The worker said goodbye (`left`), or the shell saw its connection refuse a message."""
 
     session: str
     reason: str
+    left: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -123,12 +171,22 @@ class DiskState:
     reason: str
 
 
+Request = (
+    JobSubmitted
+    | CancelRequested
+    | PauseRequested
+    | ResumeRequested
+    | PriorityRequested
+    | DrainRequested
+    | UndrainRequested
+)
+"""What clients ask."""
+
 Event = (
     Tick
     | DriverStarted
     | LimitsChanged
-    | JobSubmitted
-    | CancelRequested
+    | Request
     | WorkerHello
     | WorkerGone
     | WorkerBeat

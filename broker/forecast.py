@@ -8,8 +8,9 @@ rollout are planned as one. Ticks are microseconds.
 from statistics import mean
 
 from broker.estimates import Estimate
-from broker.generation import ahead, num_stale, pool
+from broker.generation import ahead, num_stale
 from broker.microbatch import Fragment, MicroBatch, Phase
+from broker.placement import pool
 from broker.schedule.snapshot import Model, Running, Snapshot
 from broker.schedule.times import MICROSECOND, Times
 from broker.state import Job, Lease, State, Worker

@@ -11,21 +11,12 @@ from broker.commands import StageWeights
 from broker.estimates import speeds
 from broker.leasing import grant
 from broker.microbatch import Fragment, MicroBatch, Phase, Stamp
+from broker.placement import in_pool, pool, serves
 from broker.state import Job, State, Worker
 from broker.work import split, whole
 from digend.wire.tasks import EncodeTask, Prompt
 
 _ENCODE_CHUNK = 32
-
-
-def in_pool(job: Job, worker: Worker) -> bool:
-    """Whether the worker is one of the job's generators (on a colocated job, the trainer is)."""
-    if job.colocated:
-        return worker.role == "trainer"
-    if worker.role != "generator":
-        return False
-    allowed = job.spec.generators
-    return allowed is None or worker.name in allowed
 
 
 def prepared(job: Job, worker: Worker) -> bool:
@@ -40,12 +31,6 @@ def holds(job: Job, worker: Worker, stamp: Stamp) -> bool:
     return (job.id, stamp) in worker.staged
 
 
-def pool(state: State, job: Job) -> list[Worker]:
-    """Live generators of the job, by name."""
-    members = [worker for worker in state.workers.values() if in_pool(job, worker)]
-    return sorted(members, key=lambda worker: worker.name)
-
-
 def stage_weights(state: State, job: Job) -> None:
     """Tell generators of the newest version where they lack it; they pull it while they work."""
     weights = job.published.get(job.version)
@@ -54,6 +39,8 @@ def stage_weights(state: State, job: Job) -> None:
     key = (job.id, (weights.incarnation, weights.version))
     for worker in state.workers.values():
         if worker.role != "generator" or key in worker.staged or key in worker.staging or not in_pool(job, worker):
+            continue
+        if not serves(state, job, worker):
             continue
         if worker.session is not None and prepared(job, worker) and worker.stage_from_ns <= state.now:
             worker.staging[key] = state.now
@@ -81,7 +68,7 @@ def look_for_prompts(job: Job) -> None:
 
 def _wanted_prompts(job: Job) -> list[Prompt]:
     """Prompts that are about to be used and are neither encoded nor being so."""
-    batches = job.rollout + (job.evaluation.micro_batches if job.evaluation else [])
+    batches = job.open_batches()
     prompts = {group.prompt.uid: group.prompt for batch in batches for group in batch.groups}
     return [prompt for uid, prompt in prompts.items() if uid not in job.conditions and uid not in job.encoding]
 
@@ -126,6 +113,8 @@ def claimable(job: Job) -> MicroBatch | None:
     batch = next((batch for batch in job.unclaimed if encoded(job, batch)), None)
     if batch is None or batch.pinned or not ahead(job, batch):
         return batch
+    if job.stop is not None:
+        return None  # it would not be trained on
     return None if job.spec.deterministic or num_stale(job) >= job.spec.stale_quota else batch
 
 

@@ -21,6 +21,7 @@ from broker.events import (
     Event,
     JobSubmitted,
     RecordsPersisted,
+    Request,
     Tick,
     WorkerGone,
     WorkerHello,
@@ -70,7 +71,7 @@ class Simulation:
         self.tamper, self.stage_tamper, self.courier = tamper, stage_tamper, courier
         self._slots = tuple(slots)
         self._disk_full = False
-        self._limits = {"torpid_s": torpid_s, "lost_s": lost_s, "rejoin_s": rejoin_s}
+        self._limits = (torpid_s, lost_s, rejoin_s)
         self.now_ns = 0
         self.core, self.world = Core(), World()
         self.batches: list[Batch] = []
@@ -91,12 +92,16 @@ class Simulation:
 
     # ------------------------------------------------------------------------------------ what happens
 
-    def submit(self, spec: JobSpec) -> None:
+    def submit(self, spec: JobSpec, user: str = "", priority: int = 0) -> None:
         self._specs.setdefault(spec.id, spec)
-        self._tell(JobSubmitted(spec=spec))
+        self.ask(JobSubmitted(spec=spec, user=user, priority=priority))
+
+    def ask(self, request: Request) -> None:
+        """What a client asks: of a driver that is down again and again."""
+        self._tell(request)
 
     def cancel(self, job: str) -> None:
-        self._tell(CancelRequested(job=job))
+        self.ask(CancelRequested(job=job))
 
     def disk(self, *, full: bool) -> None:
         self._disk_full = full
@@ -275,7 +280,9 @@ class Simulation:
 
     def _start_driver(self) -> None:
         self._driver = DriverLife(epoch=self._driver.epoch + 1, up=True)
-        self._events = [DriverStarted(epoch=self._driver.epoch, **self._limits)]
+        torpid_s, lost_s, rejoin_s = self._limits
+        started = DriverStarted(epoch=self._driver.epoch, torpid_s=torpid_s, lost_s=lost_s, rejoin_s=rejoin_s)
+        self._events = [started]
         if self._disk_full:
             self.disk(full=True)
 
@@ -304,7 +311,7 @@ class Simulation:
         """An event for the next batch. While the driver is down, clients try again and workers' words are lost."""
         if self._driver.up:
             self._events.append(event)
-        elif isinstance(event, JobSubmitted | CancelRequested | RecordsPersisted):
+        elif isinstance(event, Request | RecordsPersisted):
             self.at(self.now_ns + SECOND, lambda: self._tell(event))
 
     # ----------------------------------------------------------------------------- for the shells (Host)

@@ -6,6 +6,7 @@ A worker is either under a lease (a `TaskRecord` when it ends well) or idle with
 from broker.commands import AcknowledgeResult, RevokeLease, SendTask
 from broker.microbatch import Fragment, MicroBatch
 from broker.state import SECOND, Job, Lease, State, Worker
+from broker.usage import Usage
 from digend.wire.records import IdleRecord, TaskRecord
 from digend.wire.tasks import Receipt, TaskBody
 
@@ -75,7 +76,7 @@ def revoke(state: State, lease: Lease, reason: str) -> None:
 def forfeit(state: State, lease: Lease, reason: str) -> None:
     """The lease came to nothing; its time is accounted for as such."""
     job = state.jobs[lease.job]
-    count_worker_time(job, lease.worker, lease.start_ns, state.now)
+    count_worker_time(state, job, lease.worker, lease.start_ns, state.now)
     state.record(
         job,
         IdleRecord(
@@ -98,7 +99,7 @@ def record_task(state: State, job: Job, lease: Lease, receipt: Receipt, num_samp
     """One finished task in the job's stream, and in its worker's time."""
     worker = state.workers[lease.worker]
     worker.num_tasks += 1
-    count_worker_time(job, lease.worker, lease.start_ns, state.now)
+    count_worker_time(state, job, lease.worker, lease.start_ns, state.now)
     job.clock.compute(lease.label, receipt.flops)
     batch = lease.micro_batch
     state.record(
@@ -132,7 +133,7 @@ def end_idle(state: State, job: Job, worker: Worker) -> None:
     worker.idle_since, worker.idle_cause = None, ""
     if since is None or since >= state.now:
         return
-    count_worker_time(job, worker.name, since, state.now, cause if worker.idle_bubble else "")
+    count_worker_time(state, job, worker.name, since, state.now, cause if worker.idle_bubble else "")
     state.record(
         job,
         IdleRecord(
@@ -145,8 +146,10 @@ def end_idle(state: State, job: Job, worker: Worker) -> None:
     )
 
 
-def count_worker_time(job: Job, worker: str, start_ns: int, end_ns: int, bubble: str = "") -> None:
-    """For the share of time in bubbles, since the first global step began and of the open one. `bubble`: its cause."""
+def count_worker_time(state: State, job: Job, worker: str, start_ns: int, end_ns: int, bubble: str = "") -> None:
+    """For the share of time in bubbles, since the first global step began and of the open one, and for fair order
+    between users. `bubble`: its cause."""
+    state.usage[job.user] = state.usage.get(job.user, Usage()).plus(end_ns - start_ns, state.now)
     job.clock.spend(worker, start_ns, end_ns, bubble)
     if job.step_start_ns:
         job.worker_ns += end_ns - start_ns

@@ -6,9 +6,11 @@ Owns the phases of a job and what is freed when they end. Paper Algorithm 1 is t
 from broker import requests
 from broker.blobs import free, free_fragments, refs_of
 from broker.commands import End, RetireVersions
-from broker.dispatch import involved, step_complete
+from broker.dispatch import step_complete
 from broker.leasing import end_idle, revoke
 from broker.microbatch import MicroBatch
+from broker.order import free_trainer
+from broker.placement import in_pool, involved, lacking, trainer_of
 from broker.plan import plan_evaluation, plan_rollout
 from broker.scoring import means, resolve, usable
 from broker.state import Evaluation, Job, Kept, State
@@ -39,55 +41,52 @@ def _say(job: Job, what: str) -> None:
 
 def advance(state: State, job: Job) -> None:
     """Move the job as far as it can go without a worker."""
-    if job.state == "queued":
-        _start(state, job)
     if job.state == "preparing":
         _await_workers(state, job)
-    if job.state in ("queued", "preparing"):
+    if job.state == "preparing":
         return
     resolve(state, job)
     if job.evaluation is not None:
         _close_evaluation(state, job)
     if step_complete(job) and requests.trained(job) == 0:
         close_step(state, job, None)
+    if job.leaving:
+        return
     if job.open and job.evaluation is None:
         _open_next(state, job)
     if job.open and job.spec.stale_quota and not job.at_border and not job.unclaimed:
         _open_early(job)
 
 
-def _start(state: State, job: Job) -> None:
-    if state.disk_full:
-        job.reason = state.disk_full
-        return
-    job.started_ns = state.now
+def start(state: State, job: Job) -> None:
+    """Give a queued job its workers, whose pool must be free."""
+    _bind(state, job)
+    if job.started_ns is None:
+        job.started_ns = state.now
     for worker in state.workers.values():
-        worker.idle_since = state.now if worker.lease is None else None
+        if involved(job, worker):
+            worker.idle_since = state.now if worker.lease is None else None
     set_state(state, job, "preparing", "workers load the model")
 
 
+def _bind(state: State, job: Job) -> None:
+    """A trainer of its own; another one where that is gone, and one is free that has its checkpoint."""
+    if trainer_of(state, job) is None:
+        taken = {other.trainer: other for other in state.active() if other.trainer is not None and other is not job}
+        free = free_trainer(state, job, taken)
+        if free is not None:
+            job.trainer, free.idle_since = free.name, state.now
+
+
 def _await_workers(state: State, job: Job) -> None:
-    trainer, absent = state.trainer(), lacking(state, job)
+    _bind(state, job)
+    trainer, absent = trainer_of(state, job), lacking(state, job)
     if absent:
         set_state(state, job, "preparing", absent)
     elif trainer is not None and trainer.prepared.get(job.id) == job.incarnation and job.sigmas:
         set_state(state, job, "running")
     else:
         set_state(state, job, "preparing", "workers load the model")
-
-
-def lacking(state: State, job: Job) -> str:
-    """Whose absence keeps the job from going on, in words; "" where everybody who is needed is there."""
-    roles = {worker.role for worker in state.workers.values() if involved(job, worker)}
-    if "trainer" not in roles:
-        return "no trainer is connected"
-    if not job.colocated and "generator" not in roles:
-        allowed = job.spec.generators
-        who = "no generator" if allowed is None else f"none of the generators {', '.join(allowed)}"
-        return f"{who} is connected"
-    if job.spec.scoring == "dedicated" and "reward" not in roles:
-        return "no reward process is connected"
-    return ""
 
 
 def _open_next(state: State, job: Job) -> None:
@@ -135,7 +134,8 @@ def _open_rollout(state: State, job: Job) -> None:
 
 def _open_early(job: Job) -> None:
     """TCSS: at the tail of a step, the next rollout's micro-batches may be claimed, `stale_quota` of them."""
-    if job.global_step + 1 >= job.spec.num_global_steps or job.rollout[-1].global_step > job.global_step:
+    last = job.spec.num_global_steps if job.stop is None else job.stop.global_step
+    if job.global_step + 1 >= last or job.rollout[-1].global_step > job.global_step:
         return
     batches = _batches(job, job.global_step + 1)
     if job.spec.deterministic:
@@ -258,10 +258,10 @@ def free_batches(state: State, job: Job, batches: list[MicroBatch], keep_for: in
 def retire(state: State, job: Job) -> None:
     """Versions that no open micro-batch names may go, on whoever staged or published them."""
     seen = (job.stamp, job.global_step, len(job.rollout), job.evaluation is None)
-    if job.retired_of == seen and not _newcomer(state):
+    if job.retired_of == seen and not _newcomer(state, job):
         return
     job.retired_of = seen
-    batches = job.rollout + (job.evaluation.micro_batches if job.evaluation else [])
+    batches = job.open_batches()
     stamps = [stamp for batch in batches for stamp in (batch.stamp, batch.pinned) if stamp] + [job.stamp]
     if job.rollout:
         stamps.append(job.rollout_stamp)
@@ -270,7 +270,7 @@ def retire(state: State, job: Job) -> None:
         free(state, [job.published.pop(version).blob])
     for worker in state.workers.values():
         mark = (job.id, (job.incarnation, oldest))
-        if worker.role != "generator" or worker.session is None or worker.retired == mark:
+        if worker.role != "generator" or worker.session is None or worker.retired == mark or not in_pool(job, worker):
             continue
         worker.retired = mark
         worker.staged = {key: None for key in worker.staged if key[0] != job.id or key[1][1] >= oldest}
@@ -279,16 +279,18 @@ def retire(state: State, job: Job) -> None:
         )
 
 
-def _newcomer(state: State) -> bool:
-    """Whether a generator has never been told what is old."""
+def _newcomer(state: State, job: Job) -> bool:
+    """Whether a generator of the job has never been told what is old."""
     return any(
-        worker.retired is None and worker.role == "generator" and worker.session is not None
+        worker.retired is None and worker.role == "generator" and worker.session is not None and in_pool(job, worker)
         for worker in state.workers.values()
     )
 
 
 def checkpointed(state: State, job: Job, result: CheckpointResult) -> None:
     job.checkpoint, job.checkpoint_due = result, False
+    trainer = trainer_of(state, job)
+    job.checkpoint_node = trainer.node if trainer is not None else job.checkpoint_node
     if job.state == "held":
         set_state(state, job, "running")
     job.checkpoint_at = (job.global_step, job.version)
@@ -307,27 +309,34 @@ def checkpointed(state: State, job: Job, result: CheckpointResult) -> None:
 
 def finish(state: State, job: Job, name: str, reason: str = "") -> None:
     """The end, good or bad: leases revoked, workers told to unload, time accounts closed."""
-    if job.started_ns is not None:
-        _withdraw(state, job, name)
-    job.finished_ns = state.now
-    job.rollout, job.unclaimed, job.waiting, job.evaluation = [], [], [], None
-    job.sq.clear()
-    job.uq.clear()
-    job.conditions.clear()
-    job.encoding.clear()
-    job.published.clear()
+    release_workers(state, job, name)
+    job.finished_ns, job.stop = state.now, None
     if name == "failed":
         state.record(job, Notice(level="error", message=reason))
     set_state(state, job, name, reason)
 
 
+def release_workers(state: State, job: Job, name: str) -> None:
+    """Take the job from its workers, where it has any, and forget its work in progress."""
+    if job.active:
+        _withdraw(state, job, name)
+    job.trainer = None
+    job.rollout, job.unclaimed, job.waiting, job.evaluation = [], [], [], None
+    job.scored, job.barred, job.unencoded, job.unencoded_of = [], [], [], None
+    job.sq.clear()
+    job.uq.clear()
+    job.conditions.clear()
+    job.encoding.clear()
+    job.published.clear()
+
+
 def _withdraw(state: State, job: Job, name: str) -> None:
-    """Take the job from the workers. Pictures of evaluations stay until the recorder has drawn them."""
+    """Leases, blobs and models. Pictures of evaluations stay until the recorder has drawn them."""
     loading = {}
     for lease in [lease for lease in state.leases.values() if lease.job == job.id]:
         loading[lease.worker] = lease.label == "prepare"
         revoke(state, lease, f"the job is {name}")
-    free_batches(state, job, job.rollout + (job.evaluation.micro_batches if job.evaluation else []))
+    free_batches(state, job, job.open_batches())
     free(state, [*job.conditions.values(), *(weights.blob for weights in job.published.values())])
     for worker in state.workers.values():
         if involved(job, worker):

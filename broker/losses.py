@@ -7,42 +7,53 @@ from collections.abc import Iterable, Sequence
 
 from broker.blobs import free, free_fragments
 from broker.commands import Evict
-from broker.dispatch import involved
-from broker.generation import holds, pool
+from broker.generation import holds
 from broker.leasing import end_idle, forfeit, revoke
 from broker.lifecycle import finish, free_batches, set_state
 from broker.microbatch import Fragment, MicroBatch, Phase, Stamp
+from broker.placement import job_of, pool
 from broker.portions import requeue, withdraw
 from broker.state import Job, Lease, State, Worker
 from digend.wire.records import Notice, RestartRecord, WorkerState
 
 
-def lose_worker(state: State, worker: Worker, reason: str) -> None:
-    """The process is gone for us: its leases, blobs and weights with it."""
+def lose_worker(state: State, worker: Worker, reason: str, left: bool = False) -> None:
+    """The process is gone for us: its leases, blobs and weights with it. `left`: of its own will."""
     if worker.session is not None:
         state.out.append(Evict(session=worker.session, reason=reason))
         state.sessions.pop(worker.session, None)
         worker.session = None
-    job = state.active()
-    if job is not None and job.started_ns is not None:
-        if involved(job, worker):
-            end_idle(state, job, worker)
-        state.record(job, WorkerState(worker=worker.name, role=worker.role, state="lost", reason=reason))
-        job.count("lost_workers")
-        job.lost[worker.name] = reason
+    job, what = job_of(state, worker), "left" if left else "lost"
+    for each in [job] if job is not None else witnesses(state, worker):
+        state.record(each, WorkerState(worker=worker.name, role=worker.role, state=what, reason=reason))
+    if job is not None:
+        end_idle(state, job, worker)
+        if not left:
+            job.count("lost_workers")
+            job.lost[worker.name] = reason
     lease = state.leases.get(worker.lease or "")
     if lease is not None:
         lose_lease(state, lease, reason)
     state.workers.pop(worker.name, None)
-    if job is None or not job.open:
+    if job is None or not job.active:
         return
     job.trainer_waits = False  # what it waits for may not come
     _lose_blobs(state, job, worker.hello.instance)
+    unassign(job, worker)
+    if worker.role == "trainer":
+        restart(state, job, f"trainer {worker.name} {what if left else 'was lost'}: {reason}")
+
+
+def witnesses(state: State, worker: Worker) -> list[Job]:
+    """Jobs that are told of a worker that is none of theirs: of the recorder, all that have workers."""
+    return state.active() if worker.role == "recorder" else []
+
+
+def unassign(job: Job, worker: Worker) -> None:
+    """Fragments that were dealt to the worker and that it has not begun are anybody's."""
     for _, fragment in job.waiting:
         if fragment.worker == worker.name:
             fragment.worker = None
-    if worker.role == "trainer" and job.started_ns is not None:
-        restart(state, job, f"trainer {worker.name} was lost: {reason}")
 
 
 def lose_lease(state: State, lease: Lease, reason: str, told: bool = False) -> None:
@@ -113,8 +124,7 @@ def requeue_update(state: State, job: Job, batch: MicroBatch) -> None:
 def _lose_blobs(state: State, job: Job, instance: str) -> None:
     """Everything not yet trained on that needs a blob of this process is generated again."""
     forget_conditions(state, job, [uid for uid, ref in job.conditions.items() if ref.instance == instance])
-    batches = job.rollout + (job.evaluation.micro_batches if job.evaluation else [])
-    for batch in batches:
+    for batch in job.open_batches():
         lost = [fragment for fragment in batch.fragments if fragment.owner == instance]
         if not lost or batch.phase in (Phase.APPLIED, Phase.UPDATING):
             # An update that runs has its blobs, or fails with "blob_lost".

@@ -86,7 +86,7 @@ def _free_unwanted(state: State, result: ResultBody) -> None:
     wanted = [ref for kept in state.kept for ref in kept.refs]
     for job in state.jobs.values():
         wanted += [*job.conditions.values(), *(weights.blob for weights in job.published.values())]
-        for batch in job.rollout + (job.evaluation.micro_batches if job.evaluation else []):
+        for batch in job.open_batches():
             wanted += [ref for fragment in batch.fragments for ref in refs_of(fragment.result)]
     known = {(ref.instance, ref.id) for ref in wanted}
     free(state, [ref for ref in refs if (ref.instance, ref.id) not in known])

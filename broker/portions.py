@@ -8,9 +8,9 @@ without a score is in exactly one portion of its generated fragment, which waits
 
 from broker import requests
 from broker.estimates import Estimate, speeds
-from broker.generation import pool
 from broker.leasing import grant, revoke
 from broker.microbatch import Fragment, MicroBatch, Portion, SampleKey
+from broker.placement import pool
 from broker.state import Job, State, Worker
 from broker.work import quotas
 

@@ -6,8 +6,9 @@ Owns HELLO with inventory, heartbeats, lease expiry and what a driver restart me
 from broker.blobs import forget_told, free, pay
 from broker.commands import End, Evict, RevokeLease, WakeAt
 from broker.devices import observe
-from broker.losses import lose_lease, lose_worker, reset_step, restart
+from broker.losses import lose_lease, lose_worker, reset_step, restart, witnesses
 from broker.outcomes import late
+from broker.placement import job_of
 from broker.state import Job, Lease, State, Worker
 from digend.wire.devices import DeviceState
 from digend.wire.messages import Hello
@@ -48,12 +49,10 @@ def hello(state: State, session: str, hello: Hello) -> None:
 
 
 def _refusal(state: State, hello: Hello) -> str:
-    """Workers whose libraries differ give different numbers; one cluster has one trainer."""
+    """Workers whose libraries differ give different numbers."""
     for worker in state.workers.values():
         if worker.name == hello.name or "reward" in (worker.role, hello.role):
             continue
-        if hello.role == "trainer" and worker.role == "trainer":
-            return f"{hello.name}: {worker.name} is already the trainer"
         for package, theirs in hello.versions.numbers.items():
             ours = worker.hello.versions.numbers.get(package, theirs)
             if ours != theirs:
@@ -76,10 +75,8 @@ def _return(state: State, worker: Worker, session: str, hello: Hello) -> None:
     if lease is not None and lease.id not in {held.lease for held in hello.held}:
         lose_lease(state, lease, "it never reached the worker")
         lease = None
-    job = state.active()
-    if job is None:
-        return
-    if worker.role == "trainer":
+    job = job_of(state, worker)
+    if job is not None and worker.role == "trainer":
         _compare_applied(state, job, worker, lease)
 
 
@@ -93,7 +90,7 @@ def _settle_accounts(state: State, worker: Worker, session: str) -> None:
             state.out.append(RevokeLease(session=session, lease=held.lease, reason=reason))
     for prepared in worker.hello.prepared:
         job = state.jobs.get(prepared.job)
-        if job is None or not job.open:
+        if job is None or not job.active:
             worker.prepared.pop(prepared.job, None)
             state.out.append(End(session=session, job=prepared.job))
 
@@ -118,11 +115,12 @@ def _compare_applied(state: State, job: Job, worker: Worker, lease: Lease | None
 
 
 def _tell(state: State, worker: Worker, name: str, reason: str) -> None:
-    job = state.active()
-    if job is not None and job.started_ns is not None:
+    job = job_of(state, worker)
+    for each in [job] if job is not None else witnesses(state, worker):
+        state.record(each, WorkerState(worker=worker.name, role=worker.role, state=name, reason=reason))
+    if job is not None:
         if name == "joined":
             job.lost.pop(worker.name, None)
-        state.record(job, WorkerState(worker=worker.name, role=worker.role, state=name, reason=reason))
         if worker.lease is None and worker.idle_since is None:
             worker.idle_since = state.now
 
@@ -175,8 +173,7 @@ def wake(state: State) -> None:
         else:
             deadlines.append(worker.beat_ns + (state.lost_ns if worker.torpid else state.torpid_ns))
     deadlines += [worker.stage_from_ns for worker in state.workers.values() if worker.stage_from_ns > state.now]
-    job = state.active()
-    if job is not None:
+    for job in state.active():
         deadlines += [at for at in (job.switch_until_ns, job.checkpoint_from_ns) if at > state.now]
     deadlines += [lease.progress_ns + lease.lease_ns for lease in state.leases.values()]
     at = min(deadlines, default=None)

@@ -69,6 +69,8 @@ class JobSpec:
     """colocated or dedicated."""
     generators: tuple[str, ...] | None
     """Names (or roles' slots) allowed to generate; None = all; () = colocated on the trainer."""
+    nodes: tuple[str, ...] | None = None
+    """Names of nodes whose workers may be the job's; None = all."""
     num_timesteps: int
     rules: RolloutRules
     evaluation: EvalRules

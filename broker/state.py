@@ -4,6 +4,7 @@ Iteration is over dicts and lists in insertion order only, never over sets, so t
 """
 
 from dataclasses import dataclass, field
+from typing import Literal
 
 from broker.commands import Command, Write
 from broker.device_health import DeviceHealth
@@ -12,6 +13,7 @@ from broker.microbatch import Fragment, MicroBatch, Phase, Stamp
 from broker.queues import Queue
 from broker.spec import JobSpec
 from broker.step_clock import StepClock
+from broker.usage import Usage
 from digend.wire.devices import DeviceState
 from digend.wire.messages import Hello
 from digend.wire.records import Record, RecordBody
@@ -56,6 +58,10 @@ class Worker:
     @property
     def role(self) -> str:
         return self.hello.role
+
+    @property
+    def node(self) -> str:
+        return self.hello.node
 
     @property
     def able(self) -> bool:
@@ -103,10 +109,53 @@ class Evaluation:
     components: dict[str, list[float]] = field(default_factory=dict)
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Stop:
+    """A job is to leave its workers: paused or cancelled, after its running leases or at a border of global steps."""
+
+    to: Literal["paused", "cancelled"]
+    after: Literal["global-step", "micro-batch"]
+    global_step: int
+    """Of `global-step`: the first that is not begun any more."""
+    by: str = ""
+    why: str = ""
+    drained: str = ""
+    """Name of the drain that took its trainer: the job goes on when that ends."""
+
+    @property
+    def because(self) -> str:
+        """` by alice: maintenance`, as far as it is known."""
+        return because(self.by, self.why)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Drain:
+    """`target`: a node, or one worker by its name."""
+
+    target: str
+    by: str
+    why: str
+    since_ns: int
+
+    @property
+    def because(self) -> str:
+        return because(self.by, self.why)
+
+
+def because(by: str, why: str) -> str:
+    return (f" by {by}" if by else "") + (f": {why}" if why else "")
+
+
 @dataclass(slots=True, eq=False)
 class Job:
     spec: JobSpec
     submitted_ns: int
+    user: str = ""
+    priority: int = 0
+    trainer: str | None = None
+    """Its own while it has workers, by name."""
+    stop: Stop | None = None
+    """It is to leave its workers, and does not yet; of a paused job: why it did."""
     state: str = "queued"
     reason: str = ""
     started_ns: int | None = None
@@ -157,6 +206,7 @@ class Job:
     checkpoint: CheckpointResult | None = None
     checkpoint_at: tuple[int, int] = (0, 0)
     """(global step, version) of the newest checkpoint; the base weights at first."""
+    checkpoint_node: str = ""
     checkpoint_due: bool = False
     checkpoint_from_ns: int = 0
     """The disk had no room for it: it is tried again from then on."""
@@ -187,6 +237,17 @@ class Job:
         self.clock = StepClock(start_ns=now, running=True)
 
     @property
+    def active(self) -> bool:
+        """It has workers."""
+        return self.state in ("preparing", "running", "held")
+
+    @property
+    def leaving(self) -> bool:
+        """The border after which it stops is reached: nothing but its checkpoint is done any more."""
+        stop = self.stop
+        return stop is not None and stop.after == "global-step" and self.active and self.global_step >= stop.global_step
+
+    @property
     def stamp(self) -> Stamp:
         return (self.incarnation, self.version)
 
@@ -197,6 +258,10 @@ class Job:
     def step_batches(self) -> list[MicroBatch]:
         """Micro-batches of the open global step."""
         return [batch for batch in self.rollout if batch.global_step == self.global_step]
+
+    def open_batches(self) -> list[MicroBatch]:
+        """Micro-batches of training and of the open evaluation."""
+        return self.rollout + (self.evaluation.micro_batches if self.evaluation else [])
 
     def applied(self) -> tuple[int, ...]:
         """What the trainer has accumulated since its last commit."""
@@ -232,6 +297,9 @@ class State:
     jobs: dict[str, Job] = field(default_factory=dict)
     num_leases: int = 0
     disk_full: str = ""
+    drains: dict[str, Drain] = field(default_factory=dict)
+    usage: dict[str, Usage] = field(default_factory=dict)
+    """Worker time that each user's jobs had lately."""
     kept: list[Kept] = field(default_factory=list)
     owed: dict[str, list[str]] = field(default_factory=dict)
     """instance -> blobs to be freed when it is back"""
@@ -250,12 +318,9 @@ class State:
         self.out.append(Write(record=Record(job=job.id, seq=seq, at_ns=self.now, body=body)))
         return seq
 
-    def active(self) -> Job | None:
-        """Jobs run first in, first out, one at a time."""
-        return next((job for job in self.jobs.values() if job.open), None)
-
-    def trainer(self) -> Worker | None:
-        return next((worker for worker in self.workers.values() if worker.role == "trainer"), None)
+    def active(self) -> list[Job]:
+        """Jobs that have workers, oldest first; their pools do not overlap (`placement`)."""
+        return [job for job in self.jobs.values() if job.active]
 
     def by_session(self, session: str) -> Worker | None:
         worker = self.workers.get(self.sessions.get(session, ""))

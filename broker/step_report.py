@@ -7,8 +7,8 @@ nothing of it.
 from collections.abc import Sequence
 from math import fsum, isfinite
 
-from broker.dispatch import involved
 from broker.microbatch import MicroBatch, Outcome
+from broker.placement import involved
 from broker.scoring import usable
 from broker.state import Job, State
 from broker.step_clock import NS, StepClock

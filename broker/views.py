@@ -1,12 +1,12 @@
 """What clients see of the core's state. Reads only; words for people are made here and in `broker.waits` only."""
 
-from broker.dispatch import involved
-from broker.lifecycle import lacking
+from broker.draining import drained_by, standing
 from broker.microbatch import Phase
-from broker.state import SECOND, Job, Lease, State, Worker
+from broker.placement import involved, lacking
+from broker.state import SECOND, Drain, Job, Lease, State, Worker
 from broker.waits import NOTHING, job_reason, sq_reason, uq_reason, worker_reason
 from digend.wire.devices import DeviceState
-from digend.wire.views import JobView, NodeView, QueueItem, QueueView, StatusView
+from digend.wire.views import DrainView, JobView, NodeView, QueueItem, QueueView, StatusView
 
 
 def job_view(state: State, job: Job) -> JobView:
@@ -15,6 +15,9 @@ def job_view(state: State, job: Job) -> JobView:
         name=job.spec.name,
         state=job.state,
         reason=job_reason(state, job),
+        user=job.user,
+        priority=job.priority,
+        nodes=job.spec.nodes,
         global_step=job.global_step,
         num_global_steps=job.spec.num_global_steps,
         policy_version=job.version,
@@ -35,10 +38,11 @@ def node_views(state: State, now_ns: int) -> tuple[NodeView, ...]:
 
 
 def queue_view(state: State, now_ns: int) -> QueueView:
-    """SQ by fragment, UQ by micro-batch, in order of service, each with what it waits for."""
-    job = state.active()
-    if job is None:
-        return QueueView(items=())
+    """SQ by fragment, UQ by micro-batch, in order of service, each with what it waits for; job by job."""
+    return QueueView(items=tuple(item for job in state.active() for item in _queued(job, now_ns)))
+
+
+def _queued(job: Job, now_ns: int) -> list[QueueItem]:
     items = [
         QueueItem(
             queue="sq",
@@ -51,7 +55,7 @@ def queue_view(state: State, now_ns: int) -> QueueView:
         )
         for place, ((batch, fragment), since) in enumerate(job.sq.waiting())
     ]
-    items += [
+    return items + [
         QueueItem(
             queue="uq",
             job=job.id,
@@ -63,11 +67,10 @@ def queue_view(state: State, now_ns: int) -> QueueView:
         )
         for place, (batch, since) in enumerate(job.uq.waiting())
     ]
-    return QueueView(items=tuple(items))
 
 
 def status_view(state: State, now_ns: int, started_ns: int) -> StatusView:
-    job = state.active()
+    jobs = state.active()
     queue = queue_view(state, now_ns)
     scoring = [item.age_s for item in queue.items if item.queue == "sq"]
     updating = [item.age_s for item in queue.items if item.queue == "uq"]
@@ -79,26 +82,34 @@ def status_view(state: State, now_ns: int, started_ns: int) -> StatusView:
         sq_oldest_s=max(scoring, default=None),
         uq_depth=len(updating),
         uq_oldest_s=max(updating, default=None),
-        job=job_view(state, job) if job else None,
+        job=job_view(state, jobs[0]) if jobs else None,
+        jobs=tuple(job_view(state, job) for job in jobs),
         queued=sum(other.state == "queued" for other in state.jobs.values()),
-        bubble_share=_bubble_share(state, job, now_ns) if job else None,
-        problems=_problems(state, job, now_ns),
+        bubble_share=_bubble_share(state, jobs, now_ns),
+        drains=tuple(_drain(drain, now_ns) for drain in state.drains.values()),
+        problems=_problems(state, jobs, now_ns),
     )
 
 
-def _bubble_share(state: State, job: Job, now_ns: int) -> float | None:
-    """Closed intervals plus what is still open now."""
-    open_ns = bubble_ns = 0
-    if job.step_start_ns:
-        for worker in state.workers.values():
+def _drain(drain: Drain, now_ns: int) -> DrainView:
+    age_s = (now_ns - drain.since_ns) / SECOND
+    return DrainView(target=drain.target, by=drain.by, why=drain.why, age_s=age_s)
+
+
+def _bubble_share(state: State, jobs: list[Job], now_ns: int) -> float | None:
+    """Closed intervals plus what is still open now, of all jobs that have workers."""
+    total_ns = bubble_ns = 0
+    for job in jobs:
+        total_ns += job.worker_ns
+        bubble_ns += job.bubble_ns
+        for worker in state.workers.values() if job.step_start_ns else ():
             if involved(job, worker) and worker.idle_since is not None:
-                open_ns += now_ns - worker.idle_since
+                total_ns += now_ns - worker.idle_since
                 bubble_ns += (now_ns - worker.idle_since) if worker.idle_bubble else 0
-    total = job.worker_ns + open_ns
-    return (job.bubble_ns + bubble_ns) / total if total else None
+    return bubble_ns / total_ns if total_ns else None
 
 
-def _problems(state: State, job: Job | None, now_ns: int) -> tuple[str, ...]:
+def _problems(state: State, jobs: list[Job], now_ns: int) -> tuple[str, ...]:
     found = []
     for worker in state.workers.values():
         silent = (now_ns - worker.beat_ns) / SECOND
@@ -110,16 +121,20 @@ def _problems(state: State, job: Job | None, now_ns: int) -> tuple[str, ...]:
             found.append(f"{worker.name}: its GPU is lost and needs its box restarted; it gets no more work")
     if state.disk_full:
         found.append(f"disk full: {state.disk_full}")
-    if job is not None and job.started_ns is not None:
+    for job in jobs:
         found += [f"{name}: lost, {reason}" for name, reason in job.lost.items()]
-        if absent := lacking(state, job):
+    for job in state.jobs.values():
+        absent = lacking(state, job) if job.active or job.state == "queued" else ""
+        if absent:
             found.append(f"job {job.id} waits: {absent}")
     return tuple(found)
 
 
 def _node(state: State, worker: Worker, now_ns: int) -> NodeView:
     lease = state.leases.get(worker.lease or "")
-    name = "lost" if worker.session is None else "torpid" if worker.torpid else "busy" if lease else "idle"
+    name = "lost" if worker.session is None else "torpid" if worker.torpid else standing(state, worker)
+    name = name or ("busy" if lease else "idle")
+    drain = drained_by(state, worker)
     hello = worker.hello
     return NodeView(
         name=worker.name,
@@ -127,6 +142,9 @@ def _node(state: State, worker: Worker, now_ns: int) -> NodeView:
         node=hello.node,
         state=name,
         doing=_doing(lease) if lease else worker.idle_cause or NOTHING,
+        drained=drain.why or "no reason given" if drain else "",
+        drained_by=drain.by if drain else "",
+        drained_s=(now_ns - drain.since_ns) / SECOND if drain else None,
         device=hello.device,
         pid=hello.pid,
         session=worker.session or "",

@@ -3,10 +3,11 @@
 Reads only. Invariant: whatever does not run has a reason, and what runs has none.
 """
 
-from broker.dispatch import involved
-from broker.lifecycle import lacking
+from broker.draining import drained_by, wanted
 from broker.microbatch import MicroBatch
+from broker.placement import job_of, lacking
 from broker.state import SECOND, Job, State, Worker
+from broker.stopping import plan
 
 NOTHING = "nothing to do"
 
@@ -25,20 +26,10 @@ _CAUSES = {
 
 
 def job_reason(state: State, job: Job) -> str:
-    """What keeps a job from going on, else what goes on beside its state, else how it ended."""
-    if job.state == "queued":
-        return state.disk_full or _before(state, job) or job.reason
-    absent = lacking(state, job) if job is state.active() else ""
-    return f"waits: {absent}" if absent else job.reason
-
-
-def _before(state: State, job: Job) -> str:
-    """Jobs run one at a time, so one that is queued waits for those before it."""
-    open_ids = [other.id for other in state.jobs.values() if other.open]
-    before = open_ids[: open_ids.index(job.id)]
-    if len(before) > 2:
-        return f"waits for {len(before)} jobs before it, {before[0]} runs"
-    return f"waits for {' and '.join(before)} to end" if before else ""
+    """What keeps a job from going on, else what goes on beside its state, else how it ended; and when it will stop."""
+    absent = lacking(state, job) if job.active else ""
+    parts = (f"waits: {absent}" if absent else job.reason, plan(job))
+    return "; ".join(part for part in parts if part)
 
 
 def worker_reason(state: State, worker: Worker, now_ns: int) -> str:
@@ -50,17 +41,21 @@ def worker_reason(state: State, worker: Worker, now_ns: int) -> str:
         return f"no heartbeat for {silent_s:.0f} s"
     if not worker.able:
         return "its GPU is lost: restart its process or box"
+    drain = drained_by(state, worker)
+    if drain is not None:
+        return "; ".join(part for part in (f"drained{drain.because}", wanted(state, worker)) if part)
     if worker.lease is not None:
         return ""
     return _idle_reason(state, worker)
 
 
 def _idle_reason(state: State, worker: Worker) -> str:
-    job = state.active()
-    if job is None:
+    running = state.active()
+    if not running:
         return f"{NOTHING}: no job runs"
-    if not involved(job, worker):
-        return f"{NOTHING}: job {job.id} does not use it"
+    if job_of(state, worker) is None:
+        which = f"job {running[0].id} does not use it" if len(running) == 1 else "no job that runs uses it"
+        return f"{NOTHING}: {which}"
     return _CAUSES.get(worker.idle_cause, worker.idle_cause) or NOTHING
 
 

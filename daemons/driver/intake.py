@@ -135,4 +135,4 @@ def event(message: TaskDone | TaskFailed | Staged | StageFailed | Goodbye) -> Ev
         case StageFailed(job=job, incarnation=incarnation, version=version, error=error):
             return WeightsNotStaged(session=session, job=job, incarnation=incarnation, version=version, error=error)
         case Goodbye(reason=reason):
-            return WorkerGone(session=session, reason=reason)
+            return WorkerGone(session=session, reason=reason, left=True)

@@ -34,6 +34,7 @@ def to_spec(config: JobConfig, prompts: Sequence[str], eval_prompts: Sequence[st
         staleness=schedule.staleness,
         scoring=schedule.scoring,
         generators=None if schedule.generators is None else tuple(schedule.generators),
+        nodes=None if schedule.nodes is None else tuple(schedule.nodes),
         num_timesteps=config.sampling.num_timesteps,
         rules=_rules(config),
         evaluation=_evaluation(config, training if eval_prompts is None else _prompts("e", eval_prompts)),

@@ -53,8 +53,8 @@ NODE_INTRO = """# The node file
 What `digend up NODE.toml` starts on one box, and where the driver is. `configs/nodes/` has examples.
 
 - A role runs here if its table is there: `[driver]`, `[generator]`, `[trainer]`, `[reward]`; an empty table takes the
-  defaults. The recorder has no keys, so it is switched on by `recorder = true`. A cluster has one driver, one trainer
-  and one recorder.
+  defaults. The recorder has no keys, so it is switched on by `recorder = true`. A cluster has one driver
+  and one recorder; each job that runs has a trainer of its own, and a node has at most one.
 - Paths are relative to the node file, that of an `ipc://` address too. A socket's path has at most 107 bytes.
 - Addresses are `ipc://` or on this machine (127.0.0.1): traffic is neither authenticated nor encrypted. Another
   machine is reached through a tunnel (`ssh -L`).

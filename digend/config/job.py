@@ -139,6 +139,11 @@ class ScheduleConfig(Section):
         description="Generators that may work for the job, as named by `digenctl nodes`; all where missing, "
         "[] = colocated on the trainer.",
     )
+    nodes: Annotated[list[Word], Field(min_length=1)] | None = Field(
+        None,
+        description="Nodes whose workers may be the job's, as named in their node files; all where missing. Jobs that "
+        "share no workers run at the same time.",
+    )
     partition: Literal["gap", "batch", "naive"] = Field(
         "gap", description="How a rollout is cut (docs/architecture.md)."
     )

@@ -15,7 +15,7 @@ from digend.wire.tasks import Receipt
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobState:
-    """queued, preparing, running, held (no room for a checkpoint), completed, failed, cancelled; `reason` in words."""
+    """queued, preparing, running, held (no room for a checkpoint), paused, completed, failed, cancelled; and why."""
 
     state: str
     reason: str = ""

@@ -49,6 +49,10 @@ class JobView:
     submitted_ns: int
     started_ns: int | None
     finished_ns: int | None
+    user: str = ""
+    priority: int = 0
+    nodes: tuple[str, ...] | None = None
+    """Those whose workers may be the job's; None: all."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -76,7 +80,7 @@ class JobDetail:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NodeView:
-    """One worker. State: idle, busy, torpid, lost; `doing` in words."""
+    """One worker. State: idle, busy, draining, drained, torpid, lost; `doing` in words."""
 
     name: str
     role: str
@@ -100,6 +104,21 @@ class NodeView:
     """Of a recorder: where run folders are, on its box."""
     clock_ahead_s: float | None = None
     """How far its box's clock is before the driver's, by its last heartbeat; the way of that heartbeat is in it."""
+    drained: str = ""
+    """Why no new work is given to it; empty where it is."""
+    drained_by: str = ""
+    drained_s: float | None = None
+    """For how long."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DrainView:
+    """`target`: a node, or one worker by its name."""
+
+    target: str
+    by: str
+    why: str
+    age_s: float
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -130,7 +149,11 @@ class StatusView:
     uq_depth: int
     uq_oldest_s: float | None
     job: JobView | None
+    """The first of `jobs`."""
     queued: int
     bubble_share: float | None
-    """Share of worker time in bubbles since the running job's first global step began."""
+    """Share of worker time in bubbles since the first global step of the jobs in `jobs` began."""
     problems: tuple[str, ...] = field(default_factory=tuple)
+    jobs: tuple[JobView, ...] = ()
+    """All that have workers, oldest first."""
+    drains: tuple[DrainView, ...] = ()

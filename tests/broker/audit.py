@@ -102,7 +102,7 @@ def check_blobs(simulation: Simulation, spec: JobSpec, retold: bool = False) -> 
 def check_leftovers(simulation: Simulation) -> None:
     """When no job is open, nobody is busy and no process has a model loaded."""
     state = simulation.core.state
-    if state.active() is not None:
+    if any(job.open for job in state.jobs.values()):
         return
     assert not state.leases
     for shell in simulation.shells.values():

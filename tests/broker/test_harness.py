@@ -61,7 +61,7 @@ def test_a_job_that_is_stuck_is_named() -> None:
 def test_a_cluster_of_nobody_has_nothing_to_do() -> None:
     simulation = Simulation(TIMES, [])
     simulation.submit(job())
-    with pytest.raises(TimeoutError, match="j1 preparing"):
+    with pytest.raises(TimeoutError, match="j1 queued"):
         simulation.run()
 
 

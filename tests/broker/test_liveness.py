@@ -261,7 +261,7 @@ def _updating(simulation: Simulation) -> bool:
 
 
 def _is_back(simulation: Simulation) -> bool:
-    trainer = simulation.core.state.trainer()
+    trainer = simulation.core.state.workers.get(TRAINER)
     return trainer is not None and trainer.session is not None
 
 

@@ -76,7 +76,7 @@ def test_a_job_that_waits_for_somebody_says_for_whom(cluster: Cluster) -> None:
     cluster.submit("nobody", "schedule.generators=['t/generator/7']")
     try:
         cluster.sees("nobody", lambda view: "t/generator/7" in view.reason, "it says what it waits for")
-        assert state(cluster, "nobody") == "preparing"
+        assert state(cluster, "nobody") == "queued"
         said = cluster.ctl("status", code=ExitCode.DEGRADED).stdout
         assert "none of the generators t/generator/7 is connected" in said
     finally:

@@ -1,0 +1,68 @@
+"""What people ask of jobs and nodes, as changes of the state. A request that makes no sense any more changes nothing.
+
+Whether the name is right, and in time, was settled before the event was made.
+"""
+
+from broker.events import (
+    CancelRequested,
+    DrainRequested,
+    JobSubmitted,
+    PauseRequested,
+    PriorityRequested,
+    ResumeRequested,
+    UndrainRequested,
+)
+from broker.lifecycle import set_state
+from broker.losses import unassign
+from broker.placement import involved, serves
+from broker.state import Drain, Job, State
+from broker.stopping import cancel, pause, resume, resume_drained
+
+
+def submitted(state: State, event: JobSubmitted) -> None:
+    if event.spec.id in state.jobs:
+        return
+    job = Job(spec=event.spec, submitted_ns=state.now, user=event.user, priority=event.priority)
+    state.jobs[job.id] = job
+    job.state = ""
+    set_state(state, job, "queued", "submitted")
+
+
+def cancelled(state: State, event: CancelRequested) -> None:
+    job = state.jobs.get(event.job)
+    if job is not None and job.open:
+        cancel(state, job, event.after, event.by)
+
+
+def paused(state: State, event: PauseRequested) -> None:
+    job = state.jobs.get(event.job)
+    if job is not None:
+        pause(state, job, event.by, event.why)
+
+
+def resumed(state: State, event: ResumeRequested) -> None:
+    job = state.jobs.get(event.job)
+    if job is not None and job.open:
+        resume(state, job)
+
+
+def reprioritised(state: State, event: PriorityRequested) -> None:
+    job = state.jobs.get(event.job)
+    if job is not None and job.open:
+        job.priority = event.priority
+
+
+def drained(state: State, event: DrainRequested) -> None:
+    """What was dealt to its workers and not begun is anybody's."""
+    known = state.drains.get(event.target)
+    since_ns = known.since_ns if known is not None else state.now
+    state.drains[event.target] = Drain(target=event.target, by=event.by, why=event.why, since_ns=since_ns)
+    for job in state.active():
+        for worker in state.workers.values():
+            if involved(job, worker) and not serves(state, job, worker):
+                unassign(job, worker)
+
+
+def undrained(state: State, event: UndrainRequested) -> None:
+    if state.drains.pop(event.target, None) is not None:
+        resume_drained(state, event.target)

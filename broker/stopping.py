@@ -1,0 +1,130 @@
+"""Jobs that leave their workers before they are over: paused, or cancelled where a global step or leases end first.
+
+Owns what a job is asked and when it does it. Invariant: a job that is paused after a global step has a checkpoint of
+just that step (or has not trained yet), so that it goes on as if it had never stopped.
+"""
+
+from broker.draining import drained_by
+from broker.events import After
+from broker.lifecycle import finish, release_workers, set_state
+from broker.placement import trainer_of
+from broker.state import Job, State, Stop, because
+from digend.wire.records import Notice
+
+
+def cancel(state: State, job: Job, after: After, by: str) -> None:
+    """At once where the job has no workers; else as it is asked. Asked again, the newest word holds."""
+    if after == "now" or not job.active:
+        finish(state, job, "cancelled", f"by {by}" if by else "by request")
+        return
+    _ask(state, job, Stop(to="cancelled", after=after, global_step=_next_border(job), by=by))
+
+
+def pause(state: State, job: Job, by: str, why: str, drained: str = "") -> None:
+    """At the next border of global steps; at once where the job has no workers. Not where it is being cancelled."""
+    if not job.open or (job.stop is not None and job.stop.to == "cancelled"):
+        return
+    if job.state == "paused" and drained:
+        return
+    stop = Stop(to="paused", after="global-step", global_step=_pausing_border(job), by=by, why=why, drained=drained)
+    if job.active:
+        _ask(state, job, stop)
+    else:
+        job.stop = stop
+        set_state(state, job, "paused", f"paused{stop.because}")
+
+
+def resume(state: State, job: Job) -> None:
+    """Back to the queue, or on without a pause where it had not come to one yet."""
+    if job.stop is None or job.stop.to != "paused":
+        return
+    job.stop = None
+    if job.state == "paused":
+        set_state(state, job, "queued", "resumed")
+    else:
+        state.record(job, Notice(level="info", message="the job goes on without a pause"))
+
+
+def resume_drained(state: State, target: str) -> None:
+    """A drain ended: what it had paused goes on."""
+    for job in state.jobs.values():
+        if job.open and job.stop is not None and job.stop.drained == target:
+            resume(state, job)
+
+
+def _ask(state: State, job: Job, stop: Stop) -> None:
+    job.stop = stop
+    state.record(job, Notice(level="info", message=f"the job {plan(job)}"))
+
+
+def plan(job: Job) -> str:
+    """What a job that is to stop does first, in words; "" where it is not."""
+    stop = job.stop
+    if stop is None or not job.active:
+        return ""
+    what = "pauses" if stop.to == "paused" else "is cancelled"
+    if stop.after == "micro-batch":
+        return f"{what} after its running tasks{stop.because}"
+    last = stop.global_step
+    return f"{what} after global step {last} of {job.spec.num_global_steps}{stop.because}"
+
+
+def _next_border(job: Job) -> int:
+    """How many global steps are done when the one that is open has ended."""
+    return job.global_step if job.at_border else job.global_step + 1
+
+
+def _pausing_border(job: Job) -> int:
+    """As above, but never inside a rollout that feeds several global steps: the rest of it could not be kept."""
+    updates = job.spec.updates_per_rollout
+    return job.global_step if job.at_border else min(_rollout_end(job, updates), job.spec.num_global_steps)
+
+
+def _rollout_end(job: Job, updates: int) -> int:
+    return (job.global_step // updates + 1) * updates
+
+
+def leave(state: State, job: Job) -> bool:
+    """Stop a job whose time to stop has come, or bring it nearer. Whether it left its workers."""
+    _drain(state, job)
+    stop = job.stop
+    if stop is None or not _due(state, job, stop):
+        return False
+    if stop.after == "global-step" and job.state == "running" and job.checkpoint_at != (job.global_step, job.version):
+        job.checkpoint_due = True
+        return False
+    if stop.to == "cancelled":
+        finish(state, job, "cancelled", f"{_after(job, stop)}{stop.because}")
+    else:
+        _suspend(state, job, stop)
+    return True
+
+
+def _after(job: Job, stop: Stop) -> str:
+    done = f"after global step {job.global_step}" if stop.after == "global-step" else "after its running tasks"
+    return done if stop.by else f"by request, {done}"
+
+
+def _drain(state: State, job: Job) -> None:
+    """A job whose trainer is drained is paused for it."""
+    trainer = trainer_of(state, job)
+    drain = drained_by(state, trainer) if trainer is not None else None
+    if drain is not None and job.stop is None:
+        pause(state, job, drain.by, f"{drain.target} is drained{because('', drain.why)}", drain.target)
+
+
+def _due(state: State, job: Job, stop: Stop) -> bool:
+    if stop.after == "micro-batch":
+        return not any(lease.job == job.id for lease in state.leases.values())
+    return job.state == "preparing" or (job.leaving and job.state == "running")
+
+
+def _suspend(state: State, job: Job, stop: Stop) -> None:
+    """Everything that is not in the checkpoint is forgotten; what comes back is a new life of the trainer."""
+    release_workers(state, job, "paused")
+    job.incarnation += 1
+    done = [step for _, step in job.evaluated if step <= job.global_step]
+    job.evaluated.update({(job.incarnation, step): None for step in done})
+    job.at_border, job.reset_wanted, job.checkpoint_due, job.trainer_waits = True, False, False, False
+    job.lost.clear()
+    set_state(state, job, "paused", f"paused{stop.because}")
