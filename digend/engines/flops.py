@@ -15,6 +15,7 @@ from torch import Tensor
 from torch.utils.flop_counter import FlopCounterMode
 
 from digend.models.spec import Condition
+from digend.models.timing import told_to
 from digend.telemetry.logs import logger
 
 
@@ -49,7 +50,7 @@ class FlopMeter:
 
     def _count(self, work: Callable[[], object]) -> float:
         try:
-            with self._untouched(), FlopCounterMode(display=False) as counter:
+            with self._untouched(), told_to(None), FlopCounterMode(display=False) as counter:
                 work()
         except Exception as error:
             logger().warning("floating-point operations are not known", reason=str(error).splitlines()[:1])

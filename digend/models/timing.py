@@ -23,8 +23,8 @@ _stage: ContextVar[Stage | None] = ContextVar("stage", default=None)
 
 
 @contextmanager
-def told_to(stage: Stage) -> Iterator[None]:
-    """Inside, parts are told to `stage`, such as `Context.stage`."""
+def told_to(stage: Stage | None) -> Iterator[None]:
+    """Inside, parts are told to `stage`, such as `Context.stage`; None: to nobody."""
     token = _stage.set(stage)
     try:
         yield
