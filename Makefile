@@ -48,7 +48,7 @@ matrix: setup ## whole matrices, too long for every day
 assets: setup ## make the demo's model and classifiers anew (about 10 minutes)
 	$(BIN)/python -m scripts.assets.make
 
-docs: setup ## write docs/job-file.md and docs/node-file.md from the models
+docs: setup ## write docs/job-file.md, docs/node-file.md, configs/digend.toml and configs/schema
 	$(BIN)/python -m digend.config.docs
 
 bench-ablation: setup ## the live ablation: real daemons on pinned cores, about 10 minutes

@@ -34,6 +34,7 @@ VERBS = {
     "cancel": "Cancel a job.",
     "plan": "How to place and cut a job, and what that is worth.",
     "simulate": "Simulate the schedule of global steps from given times.",
+    "config": "Show and check settings, and where each comes from.",
     "version": "Versions of this program and of the driver.",
     "completion": "Print a completion script for bash, zsh or fish.",
 }
@@ -72,8 +73,9 @@ Examples:
   digenctl show job --json
 
 \b
-The driver is found by --address or --node, else by DIGEND_ADDRESS or DIGEND_NODE,
-else at ipc://.digend/driver.sock in this folder, else by /etc/digend/node.toml.
+The driver is found by --address, else DIGEND_ADDRESS, else in the file of --node or DIGEND_NODE, else
+at ipc://.digend/driver.sock in this folder, else in ~/.config/digend/digend.toml or /etc/digend
+(digenctl config show --origin tells which).
 
 \b
 Exit codes: 0 ok, 1 the job failed or was cancelled, 2 usage, 3 degraded (status), 5 not found,

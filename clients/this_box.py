@@ -1,31 +1,31 @@
-"""What of digend lies on this box: the node file that describes it, or what the driver says of itself where it is here.
+"""What of digend lies on this box: the settings that describe it, or what the driver says of itself where it is here.
 
-Owns the finding. Invariant: a box is named only where a node file or the driver says so; nothing is guessed from paths.
+Owns the finding. Invariant: a box is named only where settings or the driver say so; nothing is guessed from paths.
 """
 
 import os
 import socket
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import click
 
-from clients.address import SYSTEM_NODE
 from clients.api import Digend
+from digend.config.layers import Places, file_names
 from digend.net.client import ClientError
 from digend.wire.views import DriverView
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ThisBox:
-    """`name` as in node files. `node_file` is None where the driver told the rest."""
+    """`name` as in settings. `places` is where those are, None where the driver told the rest."""
 
     name: str
     state: Path
     runs: Path
     journal: Path
-    node_file: Path | None
+    places: Places | None
 
     @property
     def logs(self) -> Path:
@@ -33,22 +33,23 @@ class ThisBox:
         return self.state / "logs"
 
 
-def named_node_file(environ: Mapping[str, str] = os.environ, system_node: str = SYSTEM_NODE) -> Path | None:
-    """--node of this command, else DIGEND_NODE, else the box's own; None where none is there."""
+def named_places(environ: Mapping[str, str] = os.environ) -> Places | None:
+    """--node of this command, else DIGEND_NODE, else the files in /etc/digend; None where there are none."""
     context = click.get_current_context(silent=True)
     given = [context.params.get("node"), (context.find_root().obj or {}).get("node")] if context else []
-    named = next((path for path in [*given, environ.get("DIGEND_NODE")] if path), None)
-    if named:
-        return Path(named)
-    return Path(system_node) if Path(system_node).is_file() else None
+    places = Places.of(next((path for path in given if path), None), environ=environ)
+    if places.node_file:
+        return places
+    places = replace(places, system=True)
+    return places if file_names(places, environ) else None
 
 
 def this_box(driver: Digend) -> ThisBox | None:
-    """By a node file that is named, else by the driver where it is on this box; None where neither says. Raises
-    ConfigError where the node file is bad."""
-    path = named_node_file()
-    if path is not None:
-        return box_of(path)
+    """By settings that describe it, else by the driver where it is on this box; None where neither says. Raises
+    ConfigError where the settings are bad."""
+    places = named_places()
+    if places is not None:
+        return box_of(places)
     place = place_of(driver)
     if place is None or place.host != socket.gethostname():
         return None
@@ -57,21 +58,19 @@ def this_box(driver: Digend) -> ThisBox | None:
         state=Path(place.state),
         runs=Path(place.runs),
         journal=Path(place.journal),
-        node_file=None,
+        places=None,
     )
 
 
-def box_of(node_file: Path) -> ThisBox:
-    """What a node file describes. Raises ConfigError."""
-    from digend.config.loader import load_node
+def box_of(places: Places) -> ThisBox:
+    """What settings describe. Raises ConfigError."""
+    from digend.config.loader import load_settings
     from digend.config.node import DriverNodeConfig
 
-    node = load_node(node_file)
+    node = load_settings(places).config
     driver = node.driver or DriverNodeConfig.model_validate({})
     state = Path(node.state)
-    return ThisBox(
-        name=node.name, state=state, runs=Path(node.runs), journal=state / driver.journal, node_file=node_file
-    )
+    return ThisBox(name=node.name, state=state, runs=Path(node.runs), journal=state / driver.journal, places=places)
 
 
 def place_of(driver: Digend) -> DriverView | None:

@@ -4,15 +4,18 @@ A verb is a function `(driver, output, **its own arguments) -> int | None`; `ver
 lists something is `@tabular(COLUMNS)` besides, and prints with `output.listing(COLUMNS, items)`.
 """
 
+import os
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from functools import wraps
 from typing import Any
 
 import click
 
-from clients.address import find_address
+from clients.address import ClientSettings, client_settings
 from clients.columns import WIDE, Column, UnknownColumn, columns_of
 from clients.output import Output
+from digend.config.layers import Places
 from digend.exitcodes import ExitCode
 
 Function = Callable[..., Any]
@@ -23,10 +26,7 @@ _OPTIONS = (
     click.option(
         "--reply-timeout",
         type=click.FloatRange(min=0.05),
-        default=5.0,
-        show_default=True,
-        envvar="DIGEND_REPLY_TIMEOUT",
-        help="Seconds to wait for one reply of the driver.",
+        help="Seconds to wait for one reply of the driver.  [default: client.reply_timeout_s of the settings, 5.0]",
     ),
     click.option("--json", "as_json", is_flag=True, help="Print JSON, with a schema version."),
 )
@@ -67,13 +67,15 @@ def verb(example: str, *, name: str = "", patient: bool = False) -> Callable[[Fu
 
     def decorate(function: Function) -> click.Command:
         @wraps(function)
-        def run(address: str | None, node: str | None, reply_timeout: float, **rest: Any) -> None:
+        def run(address: str | None, node: str | None, reply_timeout: float | None, **rest: Any) -> None:
             context = click.get_current_context()
             given = (context.find_root().obj or {}) if address is None and node is None else {}
             output = Output(rest.pop("as_json"), not rest.pop("no_header", False), rest.pop("columns", None))
             try:
-                where = find_address(address or given.get("address"), node or given.get("node"))
-                code = _call(function, where, reply_timeout, patient, output, rest)
+                settings = _settings(node or given.get("node"))
+                output = replace(output, header=output.header and settings.header)
+                where = address or given.get("address") or settings.address
+                code = _call(function, where, reply_timeout or settings.reply_timeout_s, patient, output, rest)
             except click.ClickException:
                 raise
             except Exception as error:
@@ -88,6 +90,13 @@ def verb(example: str, *, name: str = "", patient: bool = False) -> Callable[[Fu
         )
 
     return decorate
+
+
+def _settings(node: str | None) -> ClientSettings:
+    settings = client_settings(Places.of(node, environ=os.environ))
+    for warning in settings.warnings:
+        click.echo(f"digenctl: {warning}", err=True)
+    return settings
 
 
 def _call(

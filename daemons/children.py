@@ -13,6 +13,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 
 from daemons.backoff import Backoff
+from digend.config.layers import Places
 from digend.config.node import NodeConfig
 from digend.exitcodes import ExitCode
 from digend.telemetry.logs import logger
@@ -38,9 +39,10 @@ class Program:
         """Its name in the cluster, as HELLO says it."""
         return f"{node}/{self.role}/{self.slot or 0}"
 
-    def command(self, node_file: str, lifeline: int) -> list[str]:
+    def command(self, places: Places, lifeline: int) -> list[str]:
+        """The process that reads the settings in the same places."""
         slot = [] if self.slot is None else ["--slot", str(self.slot)]
-        options = ["--node", node_file, "--lifeline", str(lifeline), *slot]
+        options = [*places.options(), "--lifeline", str(lifeline), *slot]
         return [sys.executable, "-m", "daemons.main", self.role, *options]
 
 

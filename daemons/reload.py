@@ -1,7 +1,8 @@
-"""The node file read again while a daemon runs (SIGHUP, `systemctl reload digend`).
+"""The settings read again while a daemon runs (SIGHUP, `systemctl reload digend`).
 
-Owns which keys can change in a running process, and what is said of the others. Must not know what a key is for:
-whoever can change hands in how. Invariant: a file that is refused changes nothing.
+Owns which keys can change in a running process, and what is said of the others. Must not know what a key is for, nor
+which files are read: whoever can change hands in how, whoever can read hands in `reread`. Invariant: settings that are
+refused change nothing.
 """
 
 import asyncio
@@ -13,24 +14,31 @@ from typing import Any
 
 from daemons.notify import Notifier
 from digend.config.errors import ConfigError
-from digend.config.loader import load_node
 from digend.config.node import NodeConfig
 from digend.telemetry.logs import logger, set_level
 
 log = logger()
 
 Change = Callable[[NodeConfig], None]
+Reread = Callable[[], NodeConfig]
+"""All layers of settings, read again. Raises ConfigError."""
 
-ROLES = ("driver", "generator", "trainer", "reward")
+OTHERS = ("driver", "generator", "trainer", "reward", "client")
+"""Tables that are the business of one kind of process."""
 
 
-class NodeFile:
-    """The file at `path`, last read as `config`, for a process of `role`. `live`: keys that it can change."""
+class Settings:
+    """What `reread` gives, last read as `config`, for a process of `role`. `live`: keys that it can change."""
 
     def __init__(
-        self, path: str, role: str, config: NodeConfig, notifier: Notifier, live: Mapping[str, Change] | None = None
+        self,
+        reread: Reread,
+        role: str,
+        config: NodeConfig,
+        notifier: Notifier,
+        live: Mapping[str, Change] | None = None,
     ) -> None:
-        self._path = path
+        self._reread = reread
         self._role = role
         self._begun = config
         self._config = config
@@ -38,19 +46,19 @@ class NodeFile:
         self._live = {"log_level": lambda config: set_level(config.log_level), **(live or {})}
 
     def listen(self) -> None:
-        """SIGHUP reads the file again. Where a person started the process in a terminal it means what it always did:
+        """SIGHUP reads them again. Where a person started the process in a terminal it means what it always did:
         the terminal is gone, and so is the process."""
         if not sys.stdin.isatty():
             asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, self.reload)
 
     def reload(self) -> None:
-        """Reads the file and changes what can be changed; says what waits for a restart, or why it was refused."""
+        """Reads them and changes what can be changed; says what waits for a restart, or why it was refused."""
         self._notifier.reloading()
         try:
-            config = load_node(self._path)
+            config = self._reread()
         except ConfigError as error:
-            log.error("the node file is refused, what was read before stays", reason=str(error))
-            self._notifier.complaint = f"node file refused at {datetime.now():%H:%M:%S}: {error.problems[0]}"
+            log.error("the settings are refused, what was read before stays", reason=str(error))
+            self._notifier.complaint = f"settings refused at {datetime.now():%H:%M:%S}: {error.problems[0]}"
         else:
             self._change(config)
             self._notifier.complaint = ""
@@ -62,13 +70,13 @@ class NodeFile:
             change(config)
         waiting = [key for key in self._different(self._begun, config) if key not in self._live]
         self._config = config
-        log.info("the node file was read again", changed=changed, waiting_for_restart=waiting)
+        log.info("the settings were read again", changed=changed, waiting_for_restart=waiting)
 
     def _different(self, old: NodeConfig, new: NodeConfig) -> list[str]:
-        """Keys that differ, without those of other roles."""
+        """Keys that differ, without those of other processes."""
         before, after = dict(_flat(old.model_dump())), dict(_flat(new.model_dump()))
         keys = sorted(key for key in {*before, *after} if before.get(key) != after.get(key))
-        return [key for key in keys if key.partition(".")[0] not in ROLES or key.partition(".")[0] == self._role]
+        return [key for key in keys if key.partition(".")[0] not in OTHERS or key.partition(".")[0] == self._role]
 
 
 def _flat(table: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, object]]:

@@ -1,4 +1,4 @@
-"""systemd's units for what a node file names, and `digend install-units`, which writes them.
+"""systemd's units for what settings name, and `digend install-units`, which writes them.
 
 Owns where the files go and what is filled in; what they say is in the folder `systemd` (beside this file in the
 package, a link to the top level in a checkout). Starts nothing and asks systemd nothing. Invariant: no mark such as
@@ -25,13 +25,13 @@ class CannotInstall(Exception):
 
 
 def unit_name(program: Program) -> str:
-    """The unit that runs a program of a node file."""
+    """The unit that runs a program of a node."""
     slot = "" if program.slot is None else f"@{program.slot}"
     return f"digend-{program.role}{slot}.service"
 
 
 def instances(node: NodeConfig) -> list[str]:
-    """The units of a node file, in the order of starting: what the systemd generator makes digend.service want."""
+    """The units of a node, in the order of starting: what the systemd generator makes digend.service want."""
     return [unit_name(program) for program in programs(node)]
 
 
@@ -56,7 +56,7 @@ def next_steps(user: str) -> str:
     """What to do after `install`, for the person who called it."""
     return f"""next, as root:
   systemd-sysusers               # makes the user {user}
-  editor /etc/digend/node.toml   # what runs on this box
+  editor /etc/digend/digend.toml # what runs on this box
   systemctl daemon-reload
   systemctl enable --now digend"""
 

@@ -22,6 +22,7 @@ from daemons.backoff import Backoff
 from daemons.children import WORKER_ROLES, Child, Program, programs
 from daemons.ready import wait_until_ready
 from digend.config.errors import ConfigError, Problem
+from digend.config.layers import Places
 from digend.config.node import NodeConfig
 from digend.exitcodes import ExitCode
 from digend.telemetry.logs import logger, set_up
@@ -115,13 +116,13 @@ class LogFiles:
         return write
 
 
-def run(node: NodeConfig, node_file: str, *, ready_file: str | None, pid_file: str | None) -> int:
+def run(node: NodeConfig, places: Places, *, ready_file: str | None, pid_file: str | None) -> int:
     """`digend up` from start to end; `node` has its paths absolute."""
     set_up(node.log_format, node.log_level, f"{node.name}/up")
     if pid_file:
         Path(pid_file).write_text(f"{os.getpid()}\n", encoding="utf-8")
     try:
-        return asyncio.run(supervise(node, node_file, ready_file=ready_file))
+        return asyncio.run(supervise(node, places, ready_file=ready_file))
     except ConfigError as error:
         log.error("cannot start", reason=str(error))
         return ExitCode.BAD_CONFIG
@@ -133,32 +134,32 @@ def run(node: NodeConfig, node_file: str, *, ready_file: str | None, pid_file: s
 
 async def supervise(
     node: NodeConfig,
-    node_file: str,
+    places: Places,
     *,
     ready_file: str | None = None,
-    command: Callable[[Program, str, int], list[str]] = Program.command,
+    command: Callable[[Program, Places, int], list[str]] = Program.command,
     backoff: Callable[[], Backoff] = Backoff,
 ) -> int:
     """Runs all programs of a node file. `node` has its paths absolute. Raises ConfigError where another `up` runs.
 
-    `command(program, node_file, lifeline)` is how a program is started.
+    `command(program, places, lifeline)` is how a program is started.
     """
     chosen = programs(node)
     if not chosen:
-        raise _refused(node_file, "names no process: add [driver], [generator], [trainer], [reward] or recorder = true")
+        raise _refused(places, "names no process: add [driver], [generator], [trainer], [reward] or recorder = true")
     try:
         logs = LogFiles(Path(node.state) / "logs", prefixed=node.log_format == "console")
     except OSError as error:
-        raise _refused(node_file, f"state: {node.state} cannot be made: {error.strerror}") from None
+        raise _refused(places, f"state: {node.state} cannot be made: {error.strerror}") from None
     with ExitStack() as stack:
-        stack.enter_context(_only_one(Path(node.state) / "up.lock", node_file))
+        stack.enter_context(_only_one(Path(node.state) / "up.lock", places))
         lifeline, held = os.pipe()
         stack.callback(os.close, held)
         stack.callback(os.close, lifeline)
         children = {
             program: Child(
                 program.name,
-                command(program, node_file, lifeline),
+                command(program, places, lifeline),
                 lifeline=lifeline,
                 write_line=logs.writer(program.name),
                 backoff=backoff(),
@@ -169,7 +170,7 @@ async def supervise(
         loop = asyncio.get_running_loop()
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, supervisor.ask_to_stop)
-        telling = asyncio.create_task(_tell_ready(node, node_file, chosen, ready_file), name="ready")
+        telling = asyncio.create_task(_tell_ready(node, places, chosen, ready_file), name="ready")
         try:
             return await supervisor.run()
         finally:
@@ -177,11 +178,12 @@ async def supervise(
             await asyncio.gather(telling, return_exceptions=True)
 
 
-async def _tell_ready(node: NodeConfig, node_file: str, chosen: list[Program], ready_file: str | None) -> None:
+async def _tell_ready(node: NodeConfig, places: Places, chosen: list[Program], ready_file: str | None) -> None:
     await wait_until_ready(node, [program.worker_name(node.name) for program in chosen if program.role != "driver"])
     _say_ready(ready_file)
     if node.driver and node.log_format == "console":
-        print(f"the next step: digenctl submit JOB.toml --watch --node {node_file}", file=sys.stderr, flush=True)
+        where = f" --node {places.node_file}" if places.node_file else ""
+        print(f"the next step: digenctl submit JOB.toml --watch{where}", file=sys.stderr, flush=True)
 
 
 def _say_ready(ready_file: str | None) -> None:
@@ -190,7 +192,7 @@ def _say_ready(ready_file: str | None) -> None:
         Path(ready_file).write_text("ready\n", encoding="utf-8")
 
 
-def _only_one(path: Path, node_file: str) -> ExitStack:
+def _only_one(path: Path, places: Places) -> ExitStack:
     """Holds a lock on the state folder for the life of this process."""
     stack = ExitStack()
     file = stack.enter_context(path.open("a+", encoding="utf-8"))
@@ -198,9 +200,9 @@ def _only_one(path: Path, node_file: str) -> ExitStack:
         fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
         stack.close()
-        raise _refused(node_file, f"another `digend up` holds {path}") from None
+        raise _refused(places, f"another `digend up` holds {path}") from None
     return stack
 
 
-def _refused(node_file: str, message: str) -> ConfigError:
-    return ConfigError([Problem(where=node_file, key="", message=message)])
+def _refused(places: Places, message: str) -> ConfigError:
+    return ConfigError([Problem(where=places.words, key="", message=message)])

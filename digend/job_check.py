@@ -17,9 +17,9 @@ from digend.config.agreement import job_complaints, prompt_complaints
 from digend.config.checking import validated
 from digend.config.errors import ConfigError, Problem, require
 from digend.config.job import JobConfig
-from digend.config.loader import absolute, check_job_table, folder_of
+from digend.config.loader import check_job_table, folder_of
 from digend.config.prompts import read_prompts
-from digend.config.source import Source, read_source
+from digend.config.source import Source, absolute, read_source
 from digend.rewards.files import is_file_reward
 
 _BLAMED = re.compile(r"(?P<key>[a-z_]+(\.[a-z_]+)+)( = (?P<value>\[.*?\]|[^\s:]+))?:? (?P<message>.*)", re.DOTALL)

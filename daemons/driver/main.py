@@ -24,7 +24,7 @@ from daemons.driver.submission import Register
 from daemons.driver.summaries import Summaries
 from daemons.driver.uploads import Uploads
 from daemons.notify import Notifier
-from daemons.reload import NodeFile
+from daemons.reload import Reread, Settings
 from digend.config.node import DriverNodeConfig, NodeConfig
 from digend.exitcodes import ExitCode
 from digend.net.server import ControlServer
@@ -32,21 +32,21 @@ from digend.telemetry import logs
 from digend.telemetry.stages import FINAL_STATES
 
 LIMITS = ("timing.heartbeat_s", "timing.torpid_s", "timing.lost_s", "timing.rejoin_s")
-"""Keys of the node file that a running driver can change, beside the log level."""
+"""Settings that a running driver can change, beside the log level."""
 
 
 class CannotStart(Exception):
     """The same start would fail again; the message says what to mend."""
 
 
-def run(node: NodeConfig, node_file: str | None = None) -> int:
+def run(node: NodeConfig, reread: Reread | None = None) -> int:
     """Runs the driver that `node` describes (its paths absolute) until SIGTERM or SIGINT; returns the exit code.
 
-    SIGHUP reads `node_file` again, where it is given.
+    SIGHUP reads the settings again by `reread`, where it is given.
     """
     logs.set_up(node.log_format, node.log_level, f"{node.name}/driver")
     try:
-        return asyncio.run(_main(node, node_file))
+        return asyncio.run(_main(node, reread))
     except (CannotStart, JournalUnusable) as error:
         logs.logger().error("cannot start", reason=str(error))
         return ExitCode.BAD_CONFIG
@@ -55,7 +55,7 @@ def run(node: NodeConfig, node_file: str | None = None) -> int:
         return ExitCode.DEGRADED
 
 
-async def _main(node: NodeConfig, node_file: str | None) -> int:
+async def _main(node: NodeConfig, reread: Reread | None) -> int:
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
@@ -67,9 +67,9 @@ async def _main(node: NodeConfig, node_file: str | None) -> int:
         journal = _journal(node)
         try:
             driver = assemble(node, server, journal, notifier)
-            if node_file is not None:
+            if reread is not None:
                 live = dict.fromkeys(LIMITS, lambda config: driver.set_timing(config.timing))
-                NodeFile(node_file, "driver", node, notifier, live).listen()
+                Settings(reread, "driver", node, notifier, live).listen()
             logs.logger().info("driver started", address=server.address, epoch=journal.epoch)
             await driver.run(stop)
         finally:

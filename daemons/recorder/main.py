@@ -9,7 +9,7 @@ from daemons.notify import Notifier
 from daemons.recorder.archive import Archive, Locked, Unwritable
 from daemons.recorder.conversation import Identity, Recorder, RecorderTiming
 from daemons.recorder.puller import BlobPuller
-from daemons.reload import NodeFile
+from daemons.reload import Reread, Settings
 from daemons.worker.versions import installed_versions
 from digend.config.node import NodeConfig
 from digend.exitcodes import ExitCode
@@ -19,20 +19,20 @@ from digend.net.link import Link
 from digend.telemetry.logs import logger, set_up
 
 
-def run(node: NodeConfig, node_file: str | None = None) -> int:
-    """Record until asked to stop (42); 78 where the node file cannot work. `node` has absolute paths.
+def run(node: NodeConfig, reread: Reread | None = None) -> int:
+    """Record until asked to stop (42); 78 where the settings cannot work. `node` has absolute paths.
 
-    SIGHUP reads `node_file` again, where it is given.
+    SIGHUP reads the settings again by `reread`, where it is given.
     """
     set_up(node.log_format, node.log_level, f"{node.name}/recorder")
     try:
-        return asyncio.run(_record(node, node_file))
+        return asyncio.run(_record(node, reread))
     except (BadAddress, Locked, Unwritable) as error:
         logger().error("cannot start", reason=str(error))
         return ExitCode.BAD_CONFIG
 
 
-async def _record(node: NodeConfig, node_file: str | None) -> int:
+async def _record(node: NodeConfig, reread: Reread | None) -> int:
     loop = asyncio.get_running_loop()
     client = BlobClient()
     archive = Archive(Path(node.runs), BlobPuller(client, loop))
@@ -41,9 +41,9 @@ async def _record(node: NodeConfig, node_file: str | None) -> int:
         try:
             notifier = Notifier()
             recorder = Recorder(_identity(node), link, archive, RecorderTiming(lost_s=node.timing.lost_s), notifier)
-            if node_file is not None:
+            if reread is not None:
                 live = {"timing.lost_s": lambda config: recorder.set_timing(config.timing)}
-                NodeFile(node_file, "recorder", node, notifier, live).listen()
+                Settings(reread, "recorder", node, notifier, live).listen()
             for number in (signal.SIGTERM, signal.SIGINT):
                 loop.add_signal_handler(number, recorder.ask_to_stop)
             return await recorder.run()

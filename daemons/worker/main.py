@@ -14,7 +14,7 @@ from typing import Literal
 from uuid import uuid4
 
 from daemons.notify import Notifier
-from daemons.reload import NodeFile
+from daemons.reload import Reread, Settings
 from daemons.worker.blobs import WorkerBlobs
 from daemons.worker.compute import EngineStart
 from daemons.worker.identity import Identity, ShellTiming
@@ -43,10 +43,10 @@ class CannotStart(Exception):
     """The engine would refuse the same configuration again."""
 
 
-def run(role: WorkerRole, node: NodeConfig, slot: int, node_file: str | None = None) -> int:
+def run(role: WorkerRole, node: NodeConfig, slot: int, reread: Reread | None = None) -> int:
     """Runs the worker that `node` describes (its paths absolute) until it is asked to stop; returns the exit code.
 
-    SIGHUP reads `node_file` again, where it is given.
+    SIGHUP reads the settings again by `reread`, where it is given.
     """
     threads, device = compute_options(role, node, slot)
     peak = peak_flops(role, node)
@@ -69,7 +69,7 @@ def run(role: WorkerRole, node: NodeConfig, slot: int, node_file: str | None = N
             watch.begin(chosen, forced)
         return chosen, LocalEngine(role, chosen, node.runs, node.state, node.reward_paths, threads, peak)
 
-    return run_worker(role, node, slot, start, device_state=watch.state, node_file=node_file)
+    return run_worker(role, node, slot, start, device_state=watch.state, reread=reread)
 
 
 def run_worker(
@@ -79,13 +79,13 @@ def run_worker(
     start: EngineStart,
     timing: ShellTiming | None = None,
     device_state: Callable[[], DeviceState | None] = lambda: None,
-    node_file: str | None = None,
+    reread: Reread | None = None,
 ) -> int:
     """As `run`, with any engine."""
     name = f"{node.name}/{role}/{slot}"
     set_up(node.log_format, node.log_level, name)
     worker: list[Worker] = []
-    code = _exit_code(lambda: asyncio.run(_live(role, node, name, start, timing, device_state, worker, node_file)))
+    code = _exit_code(lambda: asyncio.run(_live(role, node, name, start, timing, device_state, worker, reread)))
     if worker and worker[0].busy:
         sys.stdout.flush()
         sys.stderr.flush()
@@ -94,7 +94,7 @@ def run_worker(
 
 
 def compute_options(role: WorkerRole, node: NodeConfig, slot: int) -> tuple[int, str | None]:
-    """(torch threads, device or None for automatic) of a slot; 1 thread where the node file does not name the role."""
+    """(torch threads, device or None for automatic) of a slot; 1 thread where no setting names the role."""
     if role == "trainer":
         return (node.trainer.threads, node.trainer.device) if node.trainer else (1, None)
     section = node.generator if role == "generator" else node.reward
@@ -117,7 +117,7 @@ async def _live(
     timing: ShellTiming | None,
     device_state: Callable[[], DeviceState | None],
     made: list[Worker],
-    node_file: str | None,
+    reread: Reread | None,
 ) -> int:
     instance = uuid4().hex
     server = BlobServer.bind(node.data, instance, Path(node.state))
@@ -131,9 +131,9 @@ async def _live(
         notifier = Notifier()
         worker = Worker(identity, link, blobs, start, timing, device_state, notifier)
         made.append(worker)
-        if node_file is not None:
+        if reread is not None:
             live = {"timing.lost_s": lambda config: worker.set_timing(config.timing)}
-            NodeFile(node_file, role, node, notifier, live).listen()
+            Settings(reread, role, node, notifier, live).listen()
         loop = asyncio.get_running_loop()
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, worker.ask_to_stop)

@@ -13,22 +13,29 @@ from pydantic import BaseModel, ValidationError
 
 from digend.config.emit import toml_value
 from digend.config.errors import Problem, nearest
-from digend.config.keys import Key, keys_of
-from digend.config.source import Source
+from digend.config.keys import MASK, Key, keys_of
+from digend.config.source import Blame
 
 Model = TypeVar("Model", bound=BaseModel)
 Loc = Sequence[str | int]
 
 
 def validated(
-    model: type[Model], table: Mapping[str, Any], source: Source, prefix: str = ""
+    model: type[Model], table: Mapping[str, Any], source: Blame, prefix: str = ""
 ) -> tuple[Model | None, list[Problem]]:
     """The model of `table`, which is at `prefix` of the file; or None and all that is wrong with it."""
     try:
         return _strict(model, table), []
     except ValidationError as error:
-        errors = error.errors(include_url=False, include_context=False)
-    return None, _merged([_problem(model, table, source, prefix, item) for item in errors])
+        return None, problems_of(error, model, table, source, prefix)
+
+
+def problems_of(
+    error: ValidationError, model: type[BaseModel], table: Mapping[str, Any], source: Blame, prefix: str = ""
+) -> list[Problem]:
+    """All that is wrong with `table`, one problem a key; `error` is what its validation by `model` raised."""
+    errors = error.errors(include_url=False, include_context=False)
+    return _merged([_problem(model, table, source, prefix, item) for item in errors])
 
 
 def _strict(model: type[Model], table: Mapping[str, Any]) -> Model:
@@ -44,7 +51,7 @@ def _no_json(value: object) -> object:
 
 
 def _problem(
-    model: type[BaseModel], table: Mapping[str, Any], source: Source, prefix: str, item: Mapping[str, Any]
+    model: type[BaseModel], table: Mapping[str, Any], source: Blame, prefix: str, item: Mapping[str, Any]
 ) -> Problem:
     missing = item["type"] == "missing"
     loc = item["loc"] if missing else _present(table, item["loc"])
@@ -57,6 +64,8 @@ def _problem(
         )
     key = known.get(general) or known.get(general.removesuffix("[]"))
     words = _expected(key, item)
+    if key and key.secret and value is not None:
+        value = MASK
     if missing:
         return source.problem(prefix + path, f"required, and missing: expected {words}")
     near = nearest(str(_at(table, loc)), key.choices) if key and key.choices else None

@@ -1,4 +1,5 @@
-"""Writes docs/job-file.md and docs/node-file.md from the models: `python -m digend.config.docs [FOLDER]`.
+"""Writes what is made of the models: docs/job-file.md, docs/node-file.md, configs/digend.toml and configs/schema.
+`python -m digend.config.docs [FOLDER]`, where the folder is the root of a checkout.
 
 A program that nothing imports but its test, which is why it may reach up to the plug-ins. Invariant: the pages hold
 every key of the models, and nothing about a key that its model does not say.
@@ -11,9 +12,11 @@ from pathlib import Path
 from pydantic import BaseModel
 
 from digend import plugins
+from digend.config.example import commented_defaults
 from digend.config.job import JobConfig
 from digend.config.keys import Key, keys_of
 from digend.config.node import NodeConfig
+from digend.config.schema import MODELS, schema_text
 
 GENERATED = "<!-- Made by `python -m digend.config.docs` from the models; change those, not this page. -->"
 
@@ -48,14 +51,55 @@ A prompts file is UTF-8 text with one prompt a line; lines are stripped, and bla
 are skipped. A prompt is known by its place in the file: two equal lines are two prompts.
 """
 
-NODE_INTRO = """# The node file
+NODE_INTRO = """# The node file, and digend.toml
 
-What `digend up NODE.toml` starts on one box, and where the driver is. `configs/nodes/` has examples.
+What runs on one box, where the driver is, and how digenctl shows things. The same keys are read from one node file,
+by `digend up NODE.toml`, or from the layers of a box. `configs/nodes/` has examples of node files;
+`configs/digend.toml` has every setting with its default.
+
+## Layers
+
+Weakest first; each is laid over those before it:
+
+| | layer | |
+|---|---|---|
+| 1 | defaults | the tables below; on a box that has one of the next two, the box's places (below) |
+| 2 | `/etc/digend/digend.toml` | the box |
+| 3 | `/etc/digend/conf.d/*.toml` | pieces of it, by name; names that begin with a dot are left out |
+| 4 | `~/.config/digend/digend.toml` | you (`$XDG_CONFIG_HOME/digend/digend.toml`). Units do not read it |
+| 5 | a driver in this folder | digenctl only: the address of `.digend/driver.sock`, where it is there |
+| 6 | `DIGEND_*` variables | `DIGEND_LOG_LEVEL=debug`, `DIGEND_TIMING__LOST_S=20`: a dot is written `__` |
+| 7 | flags | `--set timing.lost_s=20`, and those of digenctl such as `--address` |
+
+- A node file (`digend up NODE.toml`, `--node`, `DIGEND_NODE`) takes the place of 2 to 5. Variables and flags still lie
+  over it.
+- Tables are merged key by key. Anything else, a list too, is replaced as a whole. No layer can take a table away, so
+  put `[trainer]` where it can be left out; `generator.slots = 0` switches generators off.
+- Relative paths are taken from the file that says them, those of variables and flags from the working folder.
+- The value of a variable is TOML; what is not TOML is a string. A `DIGEND_*` variable that is no setting is warned
+  about, with the nearest name, and otherwise ignored. `DIGEND_ETC` names another folder than `/etc/digend`.
+- The box's places are those that systemd makes for the units: `address = "ipc:///run/digend/driver.sock"`,
+  `state = "/var/lib/digend"`, `runs = "/var/lib/digend/runs"`.
+
+```sh
+digenctl config show --origin          # every value, and the file and line (or variable, or flag) that says it
+digenctl config show timing            # one table, or one key
+digenctl config check                  # all mistakes of all layers; exit code 78
+digenctl config check node.toml job.toml
+digenctl config show --system          # as units read it
+digenctl config example                # configs/digend.toml
+```
+
+Editors with TOML support (taplo: Even Better TOML, Helix, Neovim) complete and check keys by a JSON schema. Make one
+by `digenctl config schema node > node.json` (or `job`; `configs/schema/` has both) and name it in the first line of
+your file: `#:schema ./node.json`.
+
+## Rules
 
 - A role runs here if its table is there: `[driver]`, `[generator]`, `[trainer]`, `[reward]`; an empty table takes the
   defaults. The recorder has no keys, so it is switched on by `recorder = true`. A cluster has one driver
   and one recorder; each job that runs has a trainer of its own, and a node has at most one.
-- Paths are relative to the node file, that of an `ipc://` address too. A socket's path has at most 107 bytes.
+- That of an `ipc://` address is a path too. A socket's path has at most 107 bytes.
 - Addresses are `ipc://` or on this machine (127.0.0.1): traffic is neither authenticated nor encrypted. Another
   machine is reached through a tunnel (`ssh -L`).
 - `timing.heartbeat_s` < `timing.torpid_s` < `timing.lost_s`. A process that loads a large model may be silent for
@@ -143,11 +187,23 @@ def _cell(text: str) -> str:
     return text.replace("|", "\\|").replace("\n", " ")
 
 
+def made_files() -> dict[str, str]:
+    """All of them by path."""
+    return {
+        "docs/job-file.md": job_page(),
+        "docs/node-file.md": node_page(),
+        "configs/digend.toml": commented_defaults(),
+        **{f"configs/schema/{kind}.json": schema_text(kind) for kind in MODELS},
+    }
+
+
 def main(folder: str) -> None:
-    """Writes both pages."""
-    for name, page in (("job-file.md", job_page()), ("node-file.md", node_page())):
-        Path(folder, name).write_text(page, encoding="utf-8")
+    """Writes them."""
+    for name, text in made_files().items():
+        path = Path(folder, name)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text, encoding="utf-8")
 
 
 if __name__ == "__main__":
-    main(sys.argv[1] if len(sys.argv) > 1 else "docs")
+    main(sys.argv[1] if len(sys.argv) > 1 else ".")

@@ -13,6 +13,9 @@ from pydantic import BaseModel
 from digend.config.emit import toml_value
 
 Schema = Mapping[str, Any]
+MASK = "********"
+"""What is shown of a secret."""
+
 _BOUNDS = (("exclusiveMinimum", ">"), ("minimum", ">="), ("exclusiveMaximum", "<"), ("maximum", "<="))
 _NAMES = {"integer": "integer", "number": "number", "string": "string", "boolean": "true or false"}
 
@@ -29,6 +32,8 @@ class Key:
     choices: tuple[str, ...]
     table: bool
     """Whether it is a table (or an array of tables) with keys of its own."""
+    secret: bool
+    """Whether its value is never shown: a pydantic SecretStr."""
 
 
 @cache
@@ -68,6 +73,7 @@ def _key(path: str, field: Schema, inner: Schema | None, repeated: bool, require
         default=None if required or inner is not None else _default(field),
         choices=tuple(str(choice) for choice in _one(field).get("enum", field.get("examples", ()))),
         table=inner is not None,
+        secret=bool(_one(field).get("writeOnly")),
     )
 
 

@@ -1,21 +1,27 @@
-"""Job and node files from disk: read, validated, paths made absolute. A `ConfigError` has all problems.
+"""Job files and the settings of nodes from disk: validated, paths made absolute. A `ConfigError` has all problems.
 
 Plug-in names and options need plug-ins, which are above this package: `digend.job_check`.
 """
 
 import os
-from collections.abc import Sequence
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
-from digend.config.agreement import job_complaints, node_complaints
+from digend.config.agreement import job_complaints
 from digend.config.checking import validated
-from digend.config.errors import Problem, require
+from digend.config.errors import Problem, nearest, require
 from digend.config.job import JobConfig
+from digend.config.keys import keys_of
+from digend.config.layers import ETC_VARIABLE, NODE_VARIABLE, Layer, Layers, Places, gather, variable
 from digend.config.node import NodeConfig
 from digend.config.prompts import read_prompts as read_prompts
-from digend.config.source import Source, read_source
+from digend.config.source import Source, absolute, read_source
 
 PathLike = str | os.PathLike[str]
+
+OTHER_VARIABLES = (NODE_VARIABLE, ETC_VARIABLE, "DIGEND_WATCHED_GPU")
+"""Variables that are no keys of a node and yet mean something."""
 
 
 def load_job(path: PathLike, overrides: Sequence[str] = ()) -> JobConfig:
@@ -51,36 +57,45 @@ def with_absolute_paths(config: JobConfig, folder: Path) -> JobConfig:
 
 
 def load_node(path: PathLike) -> NodeConfig:
-    """A node file with its paths absolute, those of ipc addresses too. Raises ConfigError."""
-    source = read_source(path)
-    config, problems = validated(NodeConfig, source.table, source)
-    if config is not None:
-        config = _absolute_node(config, folder_of(source))
-        problems = [source.problem(key, message) for key, message in node_complaints(config)]
+    """A node file and nothing else, its paths absolute, those of ipc addresses too. Raises ConfigError."""
+    return load_settings(Places(os.fspath(path)), {}).config
+
+
+@dataclass(frozen=True, slots=True)
+class Loaded:
+    """The settings of a node, and the layers that say so."""
+
+    config: NodeConfig
+    layers: Layers
+
+
+def load_settings(places: Places, environ: Mapping[str, str] = os.environ, more: Sequence[Layer] = ()) -> Loaded:
+    """All layers of a node; `more` between files and variables. Raises ConfigError with all that is wrong."""
+    from digend.config.settings import node_of
+
+    layers, problems = gather(places, setting_keys(), environ, more=more)
+    require(problems)
+    config, problems = node_of(layers)
     require(problems)
     assert config is not None
-    return config
+    return Loaded(config, layers)
 
 
-def _absolute_node(config: NodeConfig, folder: Path) -> NodeConfig:
-    address = config.address
-    if address.startswith("ipc://"):
-        address = "ipc://" + absolute(folder, address.removeprefix("ipc://"))
-    return config.model_copy(
-        update={
-            "address": address,
-            "state": absolute(folder, config.state),
-            "runs": absolute(folder, config.runs),
-            "reward_paths": [absolute(folder, each) for each in config.reward_paths],
-        }
-    )
+def setting_keys() -> Collection[str]:
+    """The keys that a variable may name."""
+    return keys_of(NodeConfig).keys()
+
+
+def warnings(layers: Layers) -> list[str]:
+    """What is no error and yet hardly meant: variables that are no settings."""
+    near = {name: nearest(name.lower(), map(str.lower, map(variable, setting_keys()))) for name in layers.unknown}
+    return [
+        f"warning: {name} is no setting" + (f"; did you mean {other.upper()}?" if other else "")
+        for name, other in near.items()
+        if name not in OTHER_VARIABLES
+    ]
 
 
 def folder_of(source: Source) -> Path:
     """What relative paths of a file are relative to."""
     return Path(source.path).absolute().parent
-
-
-def absolute(folder: Path, path: str) -> str:
-    """Without `..` and without following links: the path that the person would write."""
-    return os.path.abspath(folder / Path(path).expanduser())  # noqa: PTH100

@@ -1,4 +1,8 @@
-"""The node file: what runs on this box (`digend up NODE.toml`) and where the driver is. Torch-free."""
+"""The settings of a box: what runs on it, where the driver is, how digenctl shows things. Torch-free.
+
+Read from one node file or from layers (`digend.config.layers`). Invariant: every table is strict, so that a quoted
+number is an error whatever layer it is in.
+"""
 
 from typing import Annotated, Literal
 
@@ -9,13 +13,13 @@ from digend.config.section import Section
 Device = Annotated[str, Field(pattern=r"^(cpu|cuda(:[0-9]+)?)$")]
 
 
-class DriverNodeConfig(Section):
+class DriverNodeConfig(Section, strict=True):
     """Present on the one box that runs the driver."""
 
     journal: str = Field("driver.sqlite", description="SQLite file, relative to `state`.")
 
 
-class GeneratorNodeConfig(Section):
+class GeneratorNodeConfig(Section, strict=True):
     """Generator processes of this box."""
 
     slots: Annotated[int, Field(ge=0, description="Generator processes; slot i uses devices[i].")] = 1
@@ -33,7 +37,7 @@ class GeneratorNodeConfig(Section):
     ] = None
 
 
-class TrainerNodeConfig(Section):
+class TrainerNodeConfig(Section, strict=True):
     """The trainer, where it runs on this box."""
 
     device: Device | None = Field(None, description="torch device; cpu or cuda:i, automatic where missing.")
@@ -48,7 +52,7 @@ class TrainerNodeConfig(Section):
     ] = None
 
 
-class RewardNodeConfig(Section):
+class RewardNodeConfig(Section, strict=True):
     """Dedicated reward processes of this box."""
 
     slots: Annotated[int, Field(ge=0, description="Reward processes; slot i uses devices[i].")] = 0
@@ -58,7 +62,7 @@ class RewardNodeConfig(Section):
     threads: Annotated[int, Field(ge=1, description="torch threads a process.")] = 1
 
 
-class TimingConfig(Section):
+class TimingConfig(Section, strict=True):
     """Liveness. A worker is torpid (no new leases), then lost, after so long without a heartbeat."""
 
     heartbeat_s: Annotated[float, Field(gt=0, description="Seconds between heartbeats.")] = 1.0
@@ -73,7 +77,14 @@ class TimingConfig(Section):
     ] = 20.0
 
 
-class NodeConfig(Section):
+class ClientConfig(Section, strict=True):
+    """How digenctl asks and shows."""
+
+    reply_timeout_s: Annotated[float, Field(ge=0.05, description="Seconds to wait for one reply of the driver.")] = 5.0
+    header: bool = Field(True, description="Whether tables have a first line with the names of their columns.")
+
+
+class NodeConfig(Section, strict=True):
     """One box."""
 
     name: Annotated[
@@ -105,5 +116,6 @@ class NodeConfig(Section):
     reward: RewardNodeConfig | None = None
     recorder: bool = Field(False, description="Whether the recorder runs here.")
     timing: TimingConfig = Field(default_factory=lambda: TimingConfig.model_validate({}))
+    client: ClientConfig = Field(default_factory=lambda: ClientConfig.model_validate({}))
     log_format: Literal["console", "json"] = Field("console", description="How logs are written.")
     log_level: Literal["debug", "info", "warning", "error"] = Field("info", description="From which level on.")

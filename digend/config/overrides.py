@@ -19,7 +19,7 @@ def apply_overrides(table: dict[str, Any], overrides: Sequence[str]) -> tuple[st
         key, equals, text = (part.strip() for part in override.partition("="))
         if not equals or not _KEY.fullmatch(key):
             problems.append(_problem("", f"{override!r}: expected key=value, such as training.global_steps=4"))
-        elif not _assign(table, _parts(key), parse_value(text)):
+        elif not assign(table, _parts(key), parse_value(text)):
             problems.append(_problem(key, "no such place in the file: a number in [] must be below its length"))
         else:
             keys.append(key)
@@ -45,7 +45,8 @@ def _parts(key: str) -> list[str | int]:
     return [int(part) if part.isdigit() else part for part in re.split(r"[.\[\]]+", key) if part]
 
 
-def _assign(table: dict[str, Any], parts: Sequence[str | int], value: object) -> bool:
+def assign(table: dict[str, Any], parts: Sequence[str | int], value: object) -> bool:
+    """Puts a value at a path, making the tables on the way; whether it can be reached."""
     place: Any = table
     for part in parts[:-1]:
         if isinstance(place, dict):

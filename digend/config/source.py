@@ -10,7 +10,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 from digend.config.errors import ConfigError, Problem
 from digend.config.overrides import OVERRIDE, apply_overrides
@@ -19,6 +19,12 @@ MAX_LINES = 2000
 """Longer files are reported without line numbers: finding them costs a parse a line."""
 
 Table = dict[str, Any]
+
+
+class Blame(Protocol):
+    """What knows where each key comes from: a file, or layers of them."""
+
+    def problem(self, key: str, message: str, *, value: str | None = None, nearest: str | None = None) -> Problem: ...
 
 
 @dataclass(frozen=True)
@@ -72,6 +78,11 @@ def read_text(path: str) -> str:
         raise _whole(path, "is a directory, expected a file") from None
     except OSError as error:
         raise _whole(path, f"cannot be read: {error.strerror}") from None
+
+
+def absolute(folder: str | os.PathLike[str], path: str) -> str:
+    """Without `..` and without following links: the path that the person would write."""
+    return os.path.abspath(Path(folder, Path(path).expanduser()))  # noqa: PTH100
 
 
 def _whole(path: str, message: str) -> ConfigError:

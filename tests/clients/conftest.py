@@ -23,7 +23,14 @@ def digenctl_process(*args: str, cwd: Path, **environ: str) -> "subprocess.Compl
     return subprocess.run(
         [sys.executable, "-m", "clients.main", *args],
         cwd=cwd,
-        env={**clean, "PYTHONPATH": str(ROOT), "COLUMNS": "120", **environ},
+        env={
+            **clean,
+            "PYTHONPATH": str(ROOT),
+            "COLUMNS": "120",
+            "DIGEND_ETC": str(cwd / "etc"),
+            "XDG_CONFIG_HOME": str(cwd / "home"),
+            **environ,
+        },
         capture_output=True,
         text=True,
         timeout=60,

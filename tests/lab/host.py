@@ -1,8 +1,8 @@
 """A machine of the lab as tests see it: commands, units, journal, files.
 
 Owns one booted machine (machine.sh) and how digend is installed in it: an environment at /opt/digend that borrows the
-packages of the one that runs the tests, units by `digend install-units`, a node file, digend enabled. Invariant:
-nothing of it is left after `booted`.
+packages of the one that runs the tests, units by `digend install-units`, settings in /etc/digend, digend enabled.
+Invariant: nothing of it is left after `booted`.
 """
 
 import json
@@ -25,13 +25,7 @@ PROGRAMS = {"digend": "daemons.main", "digenctl": "clients.main"}
 SOURCE, PACKAGES = "/opt/lab/source", "/opt/lab/packages"
 """Where the machine sees this checkout and the packages that it needs."""
 
-PLACES = {
-    "name": "lab",
-    "address": "ipc:///run/digend/driver.sock",
-    "state": "/var/lib/digend",
-    "runs": "/var/lib/digend/runs",
-}
-NODE_FILE = "/etc/digend/node.toml"
+SETTINGS = "/etc/digend/digend.toml"
 
 PATIENCE_S = 60.0
 
@@ -84,7 +78,7 @@ class Host:
 
     def digenctl(self, *words: str) -> Any:
         """What a verb of digenctl prints with --json."""
-        return json.loads(self.run("/opt/digend/bin/digenctl", *words, "--json", "--node", NODE_FILE))
+        return json.loads(self.run("/opt/digend/bin/digenctl", *words, "--json"))
 
     def write(self, path: str, text: str) -> None:
         inside = Path("/proc", (self.folder / "leader").read_text().strip(), "root", path.lstrip("/"))
@@ -92,17 +86,17 @@ class Host:
         inside.write_text(text, encoding="utf-8")
 
     def configure(self, **table: Any) -> None:
-        """Writes the node file: where things are, and `table`."""
-        self.write(NODE_FILE, node_file(**table))
+        """Writes the settings of the box."""
+        self.write(SETTINGS, settings_file(**table))
 
 
-def node_file(**table: Any) -> str:
-    return tomli_w.dumps({**PLACES, **table})
+def settings_file(**table: Any) -> str:
+    return tomli_w.dumps({"name": "lab", **table})
 
 
 @contextmanager
 def booted(folder: Path, **table: Any) -> Iterator[Host]:
-    """A machine with digend installed, enabled and started by the boot, with `table` in its node file."""
+    """A machine with digend installed, enabled and started by the boot, with `table` in its settings."""
     try:
         prepare(folder / "prep", table)
         binds = [f"--bind-ro={ROOT}:{SOURCE}", f"--bind-ro={packages()}:{PACKAGES}"]
@@ -124,7 +118,7 @@ def prepare(prep: Path, table: Mapping[str, Any]) -> None:
         capture_output=True,
     )
     (prep / "etc/digend").mkdir(parents=True)
-    (prep / NODE_FILE.lstrip("/")).write_text(node_file(**table), encoding="utf-8")
+    (prep / SETTINGS.lstrip("/")).write_text(settings_file(**table), encoding="utf-8")
     for name in ("passwd", "group", "shadow", "gshadow"):
         shutil.copy2(f"/etc/{name}", prep / "etc" / name)
     description = prep / "usr/local/lib/sysusers.d/digend.conf"

@@ -4,7 +4,7 @@ from pathlib import Path
 from typing import Any
 
 from tests.e2e.cluster import short_job
-from tests.lab.host import NODE_FILE, SOURCE, Host
+from tests.lab.host import SOURCE, Host
 
 JOB = f"{SOURCE}/configs/jobs/shapes-flow-grpo.toml"
 PROMPTS = "/var/tmp/prompts.txt"
@@ -15,7 +15,7 @@ def submit(host: Host, folder: Path, job: str, *overrides: str) -> None:
     short = [each.replace(str(folder / "prompts.txt"), PROMPTS) for each in short_job(folder)]
     host.write(PROMPTS, (folder / "prompts.txt").read_text())
     options = [word for each in (*short, *overrides) for word in ("--set", each)]
-    host.run("/opt/digend/bin/digenctl", "submit", JOB, "--id", job, "--node", NODE_FILE, *options)
+    host.run("/opt/digend/bin/digenctl", "submit", JOB, "--id", job, *options)
 
 
 def view(host: Host, job: str) -> dict[str, Any]:

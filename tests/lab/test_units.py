@@ -3,7 +3,7 @@
 import pytest
 
 from tests.e2e.cluster import wait_until
-from tests.lab.host import NODE_FILE, Host, node_file
+from tests.lab.host import SETTINGS, Host, settings_file
 
 DRIVER, RECORDER = "digend-driver", "digend-recorder"
 WORKERS = tuple(f"digend-{role}@0" for role in ("generator", "trainer", "reward"))
@@ -25,9 +25,9 @@ def test_the_boot_started_what_is_enabled(host: Host) -> None:
     host.becomes(RECORDER, "StatusText", "recording")
 
 
-def test_start_fails_with_the_reason_where_the_node_file_cannot_be_read_at_boot(host: Host) -> None:
+def test_start_fails_with_the_reason_where_the_settings_cannot_be_read_at_boot(host: Host) -> None:
     host.systemctl("stop", "digend", "digend-*")
-    host.write(NODE_FILE, "driver = {}\n" + node_file(recorder=True))
+    host.write(SETTINGS, "driver = {}\n" + settings_file(recorder=True))
     host.systemctl("daemon-reload")
     assert host.execute("systemctl", "start", "digend").returncode != 0
     assert host.says("digend", "line 1: write it as a table of its own: [driver]")
@@ -64,7 +64,7 @@ def test_daemons_are_nobody_in_particular(host: Host) -> None:
 
 
 def test_people_of_the_group_and_nobody_else_may_ask_the_driver(host: Host) -> None:
-    ask = ["/opt/digend/bin/digenctl", "status", "--node", NODE_FILE]
+    ask = ["/opt/digend/bin/digenctl", "status"]
     assert host.execute("setpriv", "--reuid=65534", "--regid=digend", "--clear-groups", *ask).returncode == 0
     stranger = host.execute("setpriv", "--reuid=65534", "--regid=65534", "--clear-groups", *ask)
     assert stranger.returncode == 69
@@ -96,7 +96,7 @@ def test_a_hanging_daemon_is_killed_and_leaves_a_traceback(host: Host) -> None:
 
 
 def test_bad_configuration_is_not_tried_again(host: Host) -> None:
-    host.write(NODE_FILE, "[drivr]\n")
+    host.write(SETTINGS, "[drivr]\n")
     assert host.execute("systemctl", "restart", DRIVER).returncode != 0
     assert [host.show(DRIVER, name) for name in ("SubState", "ExecMainStatus", "NRestarts")] == ["failed", "78", "0"]
     assert host.says(DRIVER, "drivr: unknown key; did you mean driver?")
@@ -117,7 +117,7 @@ def test_reload_takes_what_changed_without_a_restart(host: Host) -> None:
     host.configure(driver={"journal": "other.sqlite"}, recorder=True, log_level="debug", timing={"lost_s": 30.0})
     host.systemctl("reload", "digend")
     for unit, changed in ((DRIVER, '["log_level", "timing.lost_s"]'), (RECORDER, '["log_level", "timing.lost_s"]')):
-        wait_until(lambda: host.says(unit, f"read again changed={changed}"), f"{unit} read the node file")  # noqa: B023
+        wait_until(lambda: host.says(unit, f"read again changed={changed}"), f"{unit} read the settings")  # noqa: B023
     assert host.says(DRIVER, 'waiting_for_restart=["driver.journal"]')
     assert {unit: host.show(unit, "MainPID") for unit in pids} == pids
     host.configure(driver={}, recorder=True)
@@ -127,11 +127,11 @@ def test_reload_takes_what_changed_without_a_restart(host: Host) -> None:
 
 def test_reload_of_a_broken_file_fails_and_changes_nothing(host: Host) -> None:
     pid = host.show(DRIVER, "MainPID")
-    host.write(NODE_FILE, 'log_level = "loud"\n' + node_file(driver={}, recorder=True))
+    host.write(SETTINGS, 'log_level = "loud"\n' + settings_file(driver={}, recorder=True))
     assert host.execute("systemctl", "reload", "digend").returncode != 0
-    wait_until(lambda: "node file refused at" in host.show(DRIVER, "StatusText"), "the driver's status says so")
+    wait_until(lambda: "settings refused at" in host.show(DRIVER, "StatusText"), "the driver's status says so")
     assert 'log_level = "loud": expected one of debug' in host.show(DRIVER, "StatusText")
-    assert host.says(DRIVER, "the node file is refused, what was read before stays")
+    assert host.says(DRIVER, "the settings are refused, what was read before stays")
     assert (host.show(DRIVER, "MainPID"), host.show(DRIVER, "ActiveState")) == (pid, "active")
     host.configure(driver={}, recorder=True)
     host.systemctl("reload", "digend")

@@ -20,7 +20,7 @@ TRAINER, GENERATOR = "digend-trainer@0", "digend-generator@0"
 
 @pytest.fixture(scope="module")
 def workers(host: Host) -> Host:
-    """The machine with a trainer and a generator, which its node file did not name when it was booted."""
+    """The machine with a trainer and a generator, which its settings did not name when it was booted."""
     host.configure(**TABLES)
     host.systemctl("daemon-reload")
     host.systemctl("start", "digend")
@@ -40,7 +40,7 @@ def test_a_job_to_its_end_and_its_lines_in_the_journal(workers: Host, tmp_path: 
     workers.configure(**TABLES, log_level="debug")
     workers.systemctl("reload", "digend")
     submit(workers, tmp_path, "first")
-    workers.run("/opt/digend/bin/digenctl", "wait", "first", "--node", "/etc/digend/node.toml")
+    workers.run("/opt/digend/bin/digenctl", "wait", "first")
     report = "/var/lib/digend/runs/first/report.html"
     wait_until(lambda: workers.execute("test", "-s", report).returncode == 0, "the report is written")
     assert workers.run("stat", "-c", "%U %a", report).split() == ["digend", "640"]
@@ -66,4 +66,4 @@ def test_stop_drains_and_a_start_goes_on(workers: Host, tmp_path: Path) -> None:
     workers.systemctl("start", "digend")
     reached = view(workers, "long")["global_step"]
     wait_until(lambda: view(workers, "long")["global_step"] > reached, "the job goes on")
-    workers.run("/opt/digend/bin/digenctl", "cancel", "long", "--node", "/etc/digend/node.toml")
+    workers.run("/opt/digend/bin/digenctl", "cancel", "long")

@@ -1,5 +1,6 @@
 """`digend install-units` and `digend node-instances`, as commands."""
 
+import os
 import re
 import subprocess
 import sys
@@ -39,7 +40,7 @@ def test_a_unit_says_who_it_runs_as_and_what_it_starts(tmp_path: Path, name: str
     text = (tmp_path / "lib/systemd/system" / name).read_text()
     role = name.removeprefix("digend-").removesuffix(".service")
     slot = " --slot %i" if role.endswith("@") else ""
-    expected = f"ExecStart=/opt/digend/bin/digend {role.rstrip('@')} --node /etc/digend/node.toml{slot}\n"
+    expected = f"ExecStart=/opt/digend/bin/digend {role.rstrip('@')} --system{slot}\n"
     assert expected in text
     assert "\nUser=painter\n" in text
     assert not re.search(r"@[A-Z]+@", text)
@@ -85,6 +86,16 @@ def test_instances_of_a_node_file(tmp_path: Path) -> None:
         "digend-generator@0.service",
         "digend-generator@1.service",
     ]
+
+
+def test_instances_of_a_box(tmp_path: Path) -> None:
+    (tmp_path / "conf.d").mkdir()
+    (tmp_path / "digend.toml").write_text("[driver]\n[generator]\nslots = 2\n")
+    (tmp_path / "conf.d" / "less.toml").write_text("[generator]\nslots = 1\n")
+    command = [sys.executable, "-m", "daemons.main", "node-instances", "--system"]
+    environ = {**os.environ, "DIGEND_ETC": str(tmp_path)}
+    done = subprocess.run(command, cwd=ROOT, env=environ, capture_output=True, text=True, check=True)
+    assert done.stdout.split() == ["digend-driver.service", "digend-generator@0.service"]
 
 
 def test_instances_of_a_bad_node_file(tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""The systemd generator reads TOML by itself: it makes of a node file what the real parser does, or refuses it."""
+"""The systemd generator reads TOML by itself: it makes of files what the real parser does, or refuses them."""
 
 import os
 import subprocess
@@ -11,10 +11,14 @@ from hypothesis import strategies as st
 
 from daemons.unit_files import instances
 from digend.config.errors import ConfigError
-from digend.config.loader import load_node
-from tests.systemd.units import SCRIPT, Made, generate
+from digend.config.layers import Places
+from digend.config.loader import load_node, load_settings
+from tests.systemd.units import SCRIPT, Made, generate, write
 
 EXAMPLES = sorted((Path(__file__).parents[2] / "configs" / "nodes").glob("*.toml"))
+
+NAMES = ("digend.toml", "conf.d/10-roles.toml", "conf.d/Zoo.toml", "conf.d/a b.toml")
+"""Of files, in the order of reading."""
 
 NASTY = (
     "[driver]",
@@ -33,17 +37,16 @@ NASTY = (
 """What a string or a comment may hold without meaning anything."""
 
 
-def units_of(text: str) -> set[str]:
-    """By the real parser. Raises ConfigError."""
+def units_of(*texts: str) -> set[str]:
+    """By the real parser, of digend.toml and what is in conf.d. Raises ConfigError."""
     with TemporaryDirectory(prefix="dg") as folder:
-        path = Path(folder, "node.toml")
-        path.write_bytes(text.encode())
-        return set(instances(load_node(path)))
+        write(Path(folder), dict(zip(NAMES, texts, strict=False)))
+        return set(instances(load_settings(Places(system=True, etc=folder), {}).config))
 
 
-def made_of(text: str) -> Made:
+def made_of(*texts: str) -> Made:
     with TemporaryDirectory(prefix="dg") as folder:
-        return generate(Path(folder), text)
+        return generate(Path(folder), dict(zip(NAMES, texts, strict=False)))
 
 
 def quoted(text: str) -> st.SearchStrategy[str]:
@@ -120,19 +123,41 @@ def node_files(draw: st.DrawFn) -> str:
 
 
 @settings(max_examples=80, deadline=None)
-@given(node_files())
-@example('runs = """\n[driver]\n"""\n')
-@example('reward_paths = [\n"[driver]",\n"recorder = true",\n]\n')
-@example("[generator]\nslots = 2\n[timing]\nlost_s = 20.0\n")
-def test_the_generator_agrees_with_the_parser_or_refuses(text: str) -> None:
+@given(st.lists(node_files(), min_size=1, max_size=len(NAMES)))
+@example(['runs = """\n[driver]\n"""\n'])
+@example(['reward_paths = [\n"[driver]",\n"recorder = true",\n]\n'])
+@example(["[generator]\nslots = 2\n[timing]\nlost_s = 20.0\n"])
+@example(["recorder = true\n[generator]\nslots = 2", "recorder = false # = true\n", "[generator]\n", "slots = 1\n"])
+def test_the_generator_agrees_with_the_parser_or_refuses(texts: list[str]) -> None:
     try:
-        expected = units_of(text)
+        expected = units_of(*texts)
     except ConfigError:
         assume(False)
         raise
-    made = made_of(text)
+    made = made_of(*texts)
     event("refused" if made.refused else "understood")
     assert made.refused or set(made.wants) == expected
+
+
+def test_the_last_file_that_says_it_counts() -> None:
+    base = "recorder = true\n[driver]\n[generator]\nslots = 3\n"
+    texts = (base, "recorder = false\n[generator]\nslots = 2\n[trainer]\n", "[generator]\n")
+    expected = {"digend-driver", "digend-trainer@0", "digend-generator@0", "digend-generator@1"}
+    assert set(made_of(*texts).wants) == units_of(*texts) == {f"{name}.service" for name in expected}
+
+
+def test_what_is_no_file_of_conf_d_is_not_read(tmp_path: Path) -> None:
+    files = {"digend.toml": "[driver]\n", "conf.d/.hidden.toml": "[trainer]\n", "conf.d/off.toml.dpkg": "[trainer]\n"}
+    assert set(generate(tmp_path, files).wants) == {"digend-driver.service"}
+    assert set(instances(load_settings(Places(system=True, etc=str(tmp_path / "etc")), {}).config)) == {
+        "digend-driver.service"
+    }
+
+
+def test_a_file_of_conf_d_is_named_where_it_is_refused(tmp_path: Path) -> None:
+    made = generate(tmp_path, {"digend.toml": "[driver]\n\n", "conf.d/it's $HOME.toml": "# x\ndriver = {}\n"})
+    assert not made.wants
+    assert "conf.d/its HOME.toml, line 2: write it as a table" in made.refused
 
 
 @pytest.mark.parametrize("path", EXAMPLES, ids=lambda path: path.name)
@@ -180,18 +205,18 @@ def test_what_it_cannot_be_sure_of_makes_digend_fail_with_the_reason(text: str, 
 
 
 def test_each_instance_is_a_link_to_its_template(tmp_path: Path) -> None:
-    made = generate(tmp_path, "[driver]\n[generator]\nslots = 11\n")
+    made = generate(tmp_path, {"digend.toml": "[driver]\n[generator]\nslots = 11\n"})
     system = tmp_path.resolve() / "lib" / "system"
     assert made.wants["digend-driver.service"] == system / "digend-driver.service"
     assert made.wants["digend-generator@10.service"] == system / "digend-generator@.service"
     assert len(made.wants) == 12
 
 
-def test_without_a_node_file_nothing_is_made(tmp_path: Path) -> None:
-    environment = {**os.environ, "DIGEND_NODE": str(tmp_path / "none.toml")}
+def test_without_a_file_nothing_is_made(tmp_path: Path) -> None:
+    environment = {**os.environ, "DIGEND_ETC": str(tmp_path / "none")}
     subprocess.run([str(SCRIPT), str(tmp_path / "output")], env=environment, check=True)
     assert not (tmp_path / "output").exists()
 
 
 def test_it_is_short() -> None:
-    assert len(SCRIPT.read_text().splitlines()) <= 40
+    assert len(SCRIPT.read_text().splitlines()) <= 45

@@ -1,8 +1,9 @@
-"""The systemd generator as systemd runs it, on a node file of a test."""
+"""The systemd generator as systemd runs it, on the files of a test."""
 
 import os
 import shutil
 import subprocess
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -11,25 +12,33 @@ SCRIPT = Path(__file__).parents[2] / "systemd" / "digend-instances"
 
 @dataclass(frozen=True)
 class Made:
-    """What it put into its output folder. `refused`: why it could not be sure of the node file, or nothing."""
+    """What it put into its output folder. `refused`: why it could not be sure of the files, or nothing."""
 
     wants: dict[str, Path]
     refused: str
 
 
-def generate(folder: Path, node_file: str) -> Made:
-    """Runs it for a node file with this content; `folder` is empty."""
+def write(etc: Path, files: Mapping[str, str]) -> None:
+    """What /etc/digend holds in a test; nothing else."""
+    shutil.rmtree(etc, ignore_errors=True)
+    for name, text in files.items():
+        (etc / name).parent.mkdir(parents=True, exist_ok=True)
+        (etc / name).write_bytes(text.encode())
+
+
+def generate(folder: Path, files: Mapping[str, str]) -> Made:
+    """Runs it for these files of /etc/digend, by name; `folder` is empty."""
     script = folder / "lib" / "system-generators" / SCRIPT.name
     script.parent.mkdir(parents=True, exist_ok=True)
     (folder / "lib" / "system").mkdir(exist_ok=True)
     shutil.copy(SCRIPT, script)
-    path, output = folder / "node.toml", folder / "output"
-    path.write_bytes(node_file.encode())
+    etc, output = folder / "etc", folder / "output"
+    write(etc, files)
     shutil.rmtree(output, ignore_errors=True)
-    environment = {**os.environ, "DIGEND_NODE": str(path)}
+    environment = {**os.environ, "DIGEND_ETC": str(etc)}
     subprocess.run([str(script), str(output), "unused", "unused"], env=environment, check=True, capture_output=True)
     links = (output / "digend.service.wants").glob("*")
-    drop_in = output / "digend.service.d" / "node-file.conf"
+    drop_in = output / "digend.service.d" / "settings.conf"
     return Made(
         wants={link.name: link.readlink() for link in links},
         refused=drop_in.read_text() if drop_in.exists() else "",

@@ -51,7 +51,7 @@ def test_version_and_help() -> None:
 
 
 def test_usage_and_bad_configuration(folder: Path) -> None:
-    assert digend("up").returncode == 2
+    assert digend("up", "--nod", "x").returncode == 2
     assert digend("generator", "--node", str(folder / "none.toml")).returncode == 78
     wrong = digend("up", node_file(folder, "[drivr]\n"))
     assert wrong.returncode == 78
