@@ -23,6 +23,8 @@ from daemons.driver.shell import Driver
 from daemons.driver.submission import Register
 from daemons.driver.summaries import Summaries
 from daemons.driver.uploads import Uploads
+from daemons.metrics.driver import DriverMetrics
+from daemons.metrics.endpoint import CannotListen, serving
 from daemons.notify import Notifier
 from daemons.reload import Reread, Settings
 from digend.config.node import DriverNodeConfig, NodeConfig
@@ -47,7 +49,7 @@ def run(node: NodeConfig, reread: Reread | None = None) -> int:
     logs.set_up(node.log_format, node.log_level, f"{node.name}/driver")
     try:
         return asyncio.run(_main(node, reread))
-    except (CannotStart, JournalUnusable) as error:
+    except (CannotStart, CannotListen, JournalUnusable) as error:
         logs.logger().error("cannot start", reason=str(error))
         return ExitCode.BAD_CONFIG
     except JournalFull as error:
@@ -66,12 +68,14 @@ async def _main(node: NodeConfig, reread: Reread | None) -> int:
     try:
         journal = _journal(node)
         try:
-            driver = assemble(node, server, journal, notifier)
+            metrics = DriverMetrics() if node.metrics else None
+            driver = assemble(node, server, journal, notifier, metrics)
             if reread is not None:
                 live = dict.fromkeys(LIMITS, lambda config: driver.set_timing(config.timing))
                 Settings(reread, "driver", node, notifier, live).listen()
             logs.logger().info("driver started", address=server.address, epoch=journal.epoch)
-            await driver.run(stop)
+            with serving(node, "driver", 0, metrics):
+                await driver.run(stop)
         finally:
             journal.close()
     finally:
@@ -102,7 +106,13 @@ def _writable(folder: Path, key: str) -> None:
         raise CannotStart(f"{key}: {folder} is not writable")
 
 
-def assemble(node: NodeConfig, server: ControlServer, journal: Journal, notifier: Notifier | None = None) -> Driver:
+def assemble(
+    node: NodeConfig,
+    server: ControlServer,
+    journal: Journal,
+    notifier: Notifier | None = None,
+    metrics: DriverMetrics | None = None,
+) -> Driver:
     """A driver that has read its journal and is about to begin. Raises JournalUnusable, JournalFull."""
     clock = Clock(journal.now_ns)
     core, summaries = _restored(journal, clock)
@@ -124,6 +134,7 @@ def assemble(node: NodeConfig, server: ControlServer, journal: Journal, notifier
             rejoin_s=timing.rejoin_s,
         ),
         notifier=notifier,
+        metrics=metrics,
         place=Place(node=node.name, journal=journal.path, state=Path(node.state), runs=Path(node.runs)),
     )
 

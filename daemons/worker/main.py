@@ -13,6 +13,8 @@ from pathlib import Path
 from typing import Literal
 from uuid import uuid4
 
+from daemons.metrics.endpoint import CannotListen, serving
+from daemons.metrics.worker import WorkerMetrics
 from daemons.notify import Notifier
 from daemons.reload import Reread, Settings
 from daemons.worker.blobs import WorkerBlobs
@@ -129,7 +131,8 @@ async def _live(
         )
         timing = timing or ShellTiming(lost_s=node.timing.lost_s)
         notifier = Notifier()
-        worker = Worker(identity, link, blobs, start, timing, device_state, notifier)
+        metrics = WorkerMetrics() if node.metrics else None
+        worker = Worker(identity, link, blobs, start, timing, device_state, notifier, metrics)
         made.append(worker)
         if reread is not None:
             live = {"timing.lost_s": lambda config: worker.set_timing(config.timing)}
@@ -138,7 +141,8 @@ async def _live(
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, worker.ask_to_stop)
         try:
-            return await worker.run()
+            with serving(node, role, int(name.rpartition("/")[2]), metrics):
+                return await worker.run()
         finally:
             link.close()
     finally:
@@ -148,7 +152,7 @@ async def _live(
 def _exit_code(live: Callable[[], int]) -> int:
     try:
         return live()
-    except (BadAddress, AddressInUse) as error:
+    except (BadAddress, AddressInUse, CannotListen) as error:
         log.error("cannot start", reason=str(error))
         return ExitCode.BAD_CONFIG
     except Exception as error:

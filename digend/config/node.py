@@ -84,6 +84,23 @@ class ClientConfig(Section, strict=True):
     header: bool = Field(True, description="Whether tables have a first line with the names of their columns.")
 
 
+class MetricsNodeConfig(Section, strict=True):
+    """Prometheus endpoints of this box's daemons, one each; none where the table is missing (docs/metrics.md)."""
+
+    port: Annotated[
+        int,
+        Field(
+            ge=0,
+            le=65000,
+            description="The driver's; the recorder has the next, then trainer, generators and rewards. 0: free ports, "
+            "told in the log and in `state`/metrics/*.json.",
+        ),
+    ] = 0
+    host: str = Field(
+        "127.0.0.1", description="Where they listen. Nobody is asked who they are: another address shows all to all."
+    )
+
+
 class NodeConfig(Section, strict=True):
     """One box."""
 
@@ -115,6 +132,7 @@ class NodeConfig(Section, strict=True):
     trainer: TrainerNodeConfig | None = None
     reward: RewardNodeConfig | None = None
     recorder: bool = Field(False, description="Whether the recorder runs here.")
+    metrics: MetricsNodeConfig | None = None
     timing: TimingConfig = Field(default_factory=lambda: TimingConfig.model_validate({}))
     client: ClientConfig = Field(default_factory=lambda: ClientConfig.model_validate({}))
     log_format: Literal["console", "json"] = Field("console", description="How logs are written.")

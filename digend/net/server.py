@@ -100,6 +100,10 @@ class ControlServer:
         flight = self._flights.get(peer)
         return flight.num_bytes() if flight else 0
 
+    def waiting_bytes(self) -> int:
+        """`in_flight` of all peers."""
+        return sum(flight.num_bytes() for flight in self._flights.values())
+
     def forget(self, peer: bytes) -> None:
         """The peer will not be sent anything more."""
         self._flights.pop(peer, None)
