@@ -98,6 +98,13 @@ class NodeView:
     device_state: DeviceState | None = None
     reason: str = ""
     """Why it does nothing, or gets nothing more; empty while it works and all is well."""
+    task: str = ""
+    """The kind of task it has, as records name it; empty where it has none."""
+    for_s: float | None = None
+    """Since when it has that task, or idles; None where no job counts its time."""
+    cause: str = ""
+    """Of its idle time, as records name it; `bubble`: though work was outstanding."""
+    bubble: bool = False
     host: str = ""
     """What its box calls itself."""
     runs: str = ""
@@ -157,3 +164,5 @@ class StatusView:
     jobs: tuple[JobView, ...] = ()
     """All that have workers, oldest first."""
     drains: tuple[DrainView, ...] = ()
+    now_ns: int = 0
+    """The driver's clock, which records are dated by."""
