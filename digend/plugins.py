@@ -29,7 +29,10 @@ OWN: Final[Mapping[str, Mapping[str, str]]] = {
     MODELS: {
         "flux": "digend.models.flux:spec",
         "sd3": "digend.models.sd3:spec",
+        "qwen_image": "digend.models.qwen_image:spec",
+        "hunyuan_video": "digend.models.hunyuan_video:spec",
         "wan": "digend.models.wan:spec",
+        "wan22": "digend.models.wan22:spec",
     },
     ALGORITHMS: {
         "flow_grpo": "digend.algorithms.flow_grpo:spec",
