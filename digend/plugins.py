@@ -38,6 +38,8 @@ OWN: Final[Mapping[str, Mapping[str, str]]] = {
         "flow_grpo": "digend.algorithms.flow_grpo:spec",
         "dance_grpo": "digend.algorithms.dance_grpo:spec",
         "mix_grpo": "digend.algorithms.mix_grpo:spec",
+        "grpo_guard": "digend.algorithms.grpo_guard:spec",
+        "diffusion_nft": "digend.algorithms.diffusion_nft:spec",
     },
     REWARDS: {
         "jpeg_compressibility": "digend.rewards.jpeg:compressibility",

@@ -12,12 +12,14 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from digend.algorithms.spec import PairLosses, Pairs, SamplingRules, Velocities
+from digend.algorithms.spec import PairLosses, Pairs, SamplingRules, Velocities, Velocity
 from digend.config.job import JobConfig
 from digend.rl.windows import draw_window
 
 if TYPE_CHECKING:
     import torch
+
+    from digend.diffusion import Transition
 
 LOOSE_CLIP_RANGE = 0.05
 """From here on nothing is ever clipped; PPO's .2 is a common mistake."""
@@ -97,8 +99,36 @@ def grpo_warnings(options: BaseModel, config: JobConfig) -> Iterator[str]:
         )
 
 
+def replayed(velocity: Velocity, pairs: Pairs) -> Transition:
+    """Each pair's transition under another policy. Raises ValueError at noise level 0, where it has no log-prob."""
+    from digend.diffusion import transition
+
+    if not pairs.level:
+        raise ValueError("a pair at noise level 0 has no log-prob and cannot be trained")
+    return transition(
+        kernel=pairs.kernel,
+        sample=pairs.latents,
+        velocity=velocity(pairs.latents, pairs.sigma),
+        sigmas=pairs.sigmas,
+        index=pairs.index,
+        level=pairs.level,
+        next_sample=pairs.next_latents,
+    )
+
+
+def reference_kl(new: Transition, base: Transition | None, pairs: Pairs) -> torch.Tensor:
+    """[N], zeros without a base. flow_sde: Flow-GRPO's form, without dt; others: the KL of the two Gaussians."""
+    from digend.diffusion import kl_to_reference
+
+    if base is None:
+        return new.mean.new_zeros(len(new.mean))
+    return kl_to_reference(new.mean, base.mean, new.std, pairs.dt if pairs.kernel == "flow_sde" else None)
+
+
 class ClippedPolicy:
     """The clipped objective plus beta times the KL to the frozen base policy, one loss a pair."""
+
+    needs_old = False
 
     def __init__(self, clip_range: float, kl_coefficient: float) -> None:
         self._clip_range = clip_range
@@ -110,35 +140,14 @@ class ClippedPolicy:
 
     def losses(self, velocities: Velocities, pairs: Pairs) -> PairLosses:
         """Replays each transition under the policy. The reference comes first: it runs without gradient."""
-        from digend.diffusion import Transition, clipped_objective, kl_to_reference, transition
+        from digend.diffusion import clipped_objective
 
-        def replay(velocity: torch.Tensor) -> Transition:
-            return transition(
-                kernel=pairs.kernel,
-                sample=pairs.latents,
-                velocity=velocity,
-                sigmas=pairs.sigmas,
-                index=pairs.index,
-                level=pairs.level,
-                next_sample=pairs.next_latents,
-            )
-
-        sigma = pairs.sigma
-        base = None if velocities.reference is None else replay(velocities.reference(pairs.latents, sigma))
-        new = replay(velocities.policy(pairs.latents, sigma))
-        if new.log_prob is None:
-            raise ValueError("a pair at noise level 0 has no log-prob and cannot be trained")
+        base = None if velocities.reference is None else replayed(velocities.reference, pairs)
+        new = replayed(velocities.policy, pairs)
+        assert new.log_prob is not None
+        assert pairs.old_log_prob is not None
         clipped = clipped_objective(new.log_prob, pairs.old_log_prob, pairs.advantage, self._clip_range)
-        losses, kl = clipped.loss, clipped.loss.new_zeros(clipped.loss.shape)
-        if base is not None:
-            kl = kl_to_reference(new.mean, base.mean, new.std, kl_width(pairs))
+        losses, kl = clipped.loss, reference_kl(new, base, pairs)
+        if self._kl_coefficient:
             losses = losses + self._kl_coefficient * kl
         return PairLosses(losses=losses, log_ratio=clipped.log_ratio, clipped=clipped.clipped, kl=kl.detach())
-
-
-def kl_width(pairs: Pairs) -> torch.Tensor | None:
-    """[N]: dt, which Flow-GRPO's KL has no factor of. None, for cps and dance_sde: the KL of the two Gaussians."""
-    if pairs.kernel != "flow_sde":
-        return None
-    sigmas = pairs.latents.new_tensor(pairs.sigmas)
-    return sigmas[pairs.index + 1] - sigmas[pairs.index]

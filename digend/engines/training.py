@@ -10,23 +10,25 @@ it was, at the price of a second gradient's memory. A loss is summed over (sampl
 so the gradient does not depend on how pairs were dealt (paper sections 3.2.1 and 3.2.2).
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
 
 import torch
 from torch import Tensor
 
-from digend.algorithms.spec import Objective, PairLosses, Pairs, Velocities, Velocity
+from digend.algorithms.spec import Kept, Objective, PairLosses, Pairs, Velocities, Velocity
 from digend.engines.flops import shape_of
 from digend.engines.forwards import Forward, plan_forwards
 from digend.engines.jobs import Job
 from digend.engines.optimizer import build_optimizer, first_non_finite
+from digend.engines.policy import OLD
 from digend.engines.protocols import Context, TaskFault
 from digend.engines.publishing import publish
 from digend.engines.sums import Sums
 from digend.engines.trajectories import Trajectory, fetch_trajectories
 from digend.models.spec import Condition
+from digend.rl.seeds import seed_of
 from digend.wire.tasks import CommitResult, CommitTask, UpdateItem, UpdateResult, UpdateTask
 
 
@@ -47,7 +49,7 @@ class Trainer:
         another global step than the open one; "blob_lost" and "non_finite" with the gradient untouched."""
         self._check_open(task)
         with context.stage("fetch"):
-            trajectories = fetch_trajectories(task.items, self._job.conditions, context)
+            trajectories = fetch_trajectories(task.items, self._job.algorithm.keeps, self._job.conditions, context)
         training = self._job.config.training
         forwards = plan_forwards(task.items, training.update_batch, training.timestep_width)
         total = sum(len(forward.pairs) for forward in forwards)
@@ -140,8 +142,7 @@ class Trainer:
     def _losses(self, task: UpdateTask, forward: Forward, trajectories: Sequence[Trajectory]) -> PairLosses:
         pairs = self._pairs(task, forward, trajectories)
         conditions = [trajectories[pair.item].condition for pair in forward.pairs]
-        velocities = self._velocities(self._velocity(conditions))
-        return self._objective.losses(velocities, pairs)
+        return self._objective.losses(self._velocities(self._velocity(conditions)), pairs)
 
     def _velocities(self, policy: Velocity) -> Velocities:
         """The policy's, and those of other weights as far as the objective needs them."""
@@ -150,7 +151,15 @@ class Trainer:
             with self._job.policy.reference():
                 return policy(latents, sigma)
 
-        return Velocities(policy=policy, reference=reference if self._objective.needs_reference else None)
+        def old(latents: Tensor, sigma: Tensor) -> Tensor:
+            with torch.no_grad(), self._job.policy.using(OLD):
+                return policy(latents, sigma)
+
+        return Velocities(
+            policy=policy,
+            reference=reference if self._objective.needs_reference else None,
+            old=old if self._objective.needs_old else None,
+        )
 
     def _velocity(self, conditions: Sequence[Condition]) -> Velocity:
         job = self._job
@@ -162,22 +171,44 @@ class Trainer:
 
     def _pairs(self, task: UpdateTask, forward: Forward, trajectories: Sequence[Trajectory]) -> Pairs:
         """Stack the pairs' tensors on the model's device."""
-        device = self._job.model.device
-        chains = [trajectories[pair.item] for pair in forward.pairs]
-        latents = [chain.at(pair.index) for chain, pair in zip(chains, forward.pairs, strict=True)]
-        following = [chain.at(pair.index + 1) for chain, pair in zip(chains, forward.pairs, strict=True)]
-        old = [chain.log_probs[pair.position] for chain, pair in zip(chains, forward.pairs, strict=True)]
-        stacked = torch.stack(latents).to(device)
+        chains = [(trajectories[pair.item], pair) for pair in forward.pairs]
+        keeps, device = self._job.algorithm.keeps, self._job.model.device
+
+        def stacked(tensors: Iterable[Tensor]) -> Tensor:
+            return torch.stack(list(tensors)).to(device)
+
+        def transitions(kept: Kept) -> Tensor | None:
+            return stacked(chain.tensors[kept][pair.position] for chain, pair in chains) if kept in keeps else None
+
+        clean = stacked(chain.tensors["clean"] for chain, _ in chains) if "clean" in keeps else None
+        if clean is None:
+            latents = stacked(chain.at(pair.index) for chain, pair in chains)
+        else:
+            latents = self._noised(task, forward, clean)
         return Pairs(
-            latents=stacked,
-            next_latents=torch.stack(following).to(device),
+            latents=latents,
             index=torch.tensor([pair.index for pair in forward.pairs], device=device),
-            old_log_prob=torch.stack(old).to(device),
-            advantage=stacked.new_tensor([task.items[pair.item].advantage for pair in forward.pairs]),
+            advantage=latents.new_tensor([task.items[pair.item].advantage for pair in forward.pairs]),
             level=forward.level,
             kernel=self._job.config.sampling.kernel,
             sigmas=task.sigmas,
+            next_latents=stacked(chain.at(pair.index + 1) for chain, pair in chains) if clean is None else None,
+            old_log_prob=transitions("log_probs"),
+            old_mean=transitions("means"),
+            clean=clean,
         )
+
+    def _noised(self, task: UpdateTask, forward: Forward, clean: Tensor) -> Tensor:
+        """(1 - sigma) * clean + sigma * noise, [N, ...], at each pair's sigma, with noise of the pair's own seed."""
+        seeds = [
+            seed_of("renoise", self._job.config.seed, task.rollout, item.prompt, item.index, pair.index)
+            for pair in forward.pairs
+            for item in (task.items[pair.item],)
+        ]
+        noise = torch.stack([torch.randn(clean.shape[1:], generator=torch.Generator().manual_seed(s)) for s in seeds])
+        sigma = clean.new_tensor([task.sigmas[pair.index] for pair in forward.pairs])
+        sigma = sigma.reshape(-1, *[1] * (clean.ndim - 1))
+        return (1 - sigma) * clean + sigma * noise.to(clean)
 
     @staticmethod
     def _check_finite(items: Sequence[UpdateItem], forward: Forward, losses: Tensor) -> None:
@@ -201,5 +232,12 @@ class Trainer:
             skipped = first_non_finite(self._job.policy.parameters, norm)
         if skipped is None:
             self.optimizer.step()
+            self._follow()
         self.reset()
         return norm, skipped
+
+    def _follow(self) -> None:
+        """What is made of the policy's new values: the policy that samples, where that is one of its own."""
+        algorithm = self._job.algorithm
+        if algorithm.old_decay is not None:
+            self._job.policy.blend(OLD, algorithm.old_decay(self._job.algorithm_options, self._job.version + 1))
