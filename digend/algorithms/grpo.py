@@ -21,6 +21,8 @@ if TYPE_CHECKING:
 
     from digend.diffusion import Transition
 
+OldLogProb = Literal["current", "rollout", "recompute"]
+
 LOOSE_CLIP_RANGE = 0.05
 """From here on nothing is ever clipped; PPO's .2 is a common mistake."""
 
@@ -42,6 +44,12 @@ class GrpoOptions(BaseModel):
     best_of_n: Annotated[
         int | None, Field(ge=2, description="Samples of a group that are trained: the best and the worst.")
     ] = None
+    old_log_prob: OldLogProb | None = Field(
+        None,
+        description="Which log-prob the ratio is to: current (the new one, without gradient), rollout (the "
+        "generator's), recompute (the trainer's under the weights that drew the sample, which it keeps). Where "
+        "missing, current for samples of the newest weights, where it is exact, and rollout for older ones.",
+    )
 
 
 def grpo_rules(options: GrpoOptions, config: JobConfig, **own: object) -> SamplingRules:
@@ -126,13 +134,19 @@ def reference_kl(new: Transition, base: Transition | None, pairs: Pairs) -> torc
 
 
 class ClippedPolicy:
-    """The clipped objective plus beta times the KL to the frozen base policy, one loss a pair."""
+    """The clipped objective plus beta times the KL to the frozen base policy, one loss a pair.
 
-    needs_old = False
+    `log_ratio` is always to the rollout's log-prob: how far the trainer is from what the generator saw.
+    """
 
-    def __init__(self, clip_range: float, kl_coefficient: float) -> None:
-        self._clip_range = clip_range
-        self._kl_coefficient = kl_coefficient
+    def __init__(self, options: GrpoOptions) -> None:
+        self._clip_range = options.clip_range
+        self._kl_coefficient = options.kl_coefficient
+        self._old_log_prob = options.old_log_prob
+
+    @property
+    def needs_old(self) -> bool:
+        return self._old_log_prob == "recompute"
 
     @property
     def needs_reference(self) -> bool:
@@ -143,11 +157,18 @@ class ClippedPolicy:
         from digend.diffusion import clipped_objective
 
         base = None if velocities.reference is None else replayed(velocities.reference, pairs)
+        recomputed = None if velocities.old is None else replayed(velocities.old, pairs).log_prob
         new = replayed(velocities.policy, pairs)
         assert new.log_prob is not None
-        assert pairs.old_log_prob is not None
-        clipped = clipped_objective(new.log_prob, pairs.old_log_prob, pairs.advantage, self._clip_range)
+        old = recomputed if recomputed is not None else self._given(pairs, new.log_prob)
+        clipped = clipped_objective(new.log_prob, old, pairs.advantage, self._clip_range)
         losses, kl = clipped.loss, reference_kl(new, base, pairs)
         if self._kl_coefficient:
             losses = losses + self._kl_coefficient * kl
-        return PairLosses(losses=losses, log_ratio=clipped.log_ratio, clipped=clipped.clipped, kl=kl.detach())
+        drift = new.log_prob.detach() - pairs.rollout_log_prob(new.log_prob)
+        return PairLosses(losses=losses, log_ratio=drift, clipped=clipped.clipped, kl=kl.detach())
+
+    def _given(self, pairs: Pairs, new: torch.Tensor) -> torch.Tensor:
+        """[N]: the log-prob that the ratio is to, where it needs no forward pass."""
+        on_policy = pairs.on_policy if self._old_log_prob is None else self._old_log_prob == "current"
+        return new.detach() if on_policy else pairs.rollout_log_prob(new)

@@ -10,7 +10,7 @@ transitions, one latent a trained timestep. Source: GRPO-Guard.
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, Literal
 
 from pydantic import BaseModel, Field
 
@@ -23,6 +23,9 @@ class GrpoGuardOptions(FlowGrpoOptions):
     """`algorithm.options` of grpo_guard."""
 
     clip_range: Annotated[float, Field(gt=0, lt=1, description="Bound of |importance ratio - 1|.")] = 2e-6
+    old_log_prob: Literal["rollout"] | None = Field(
+        None, description="Always the rollout's: its means are what the ratio is centred with."
+    )
 
 
 class GrpoGuard:
@@ -45,11 +48,10 @@ class GrpoGuard:
         base = None if velocities.reference is None else replayed(velocities.reference, pairs)
         new = replayed(velocities.policy, pairs)
         assert new.log_prob is not None
-        assert pairs.old_log_prob is not None
         assert pairs.old_mean is not None
         sd = new.std.reshape(-1)
         moved = (new.mean - pairs.old_mean.to(new.mean)).square().flatten(1).mean(1)
-        log_ratio = new.log_prob - pairs.old_log_prob.to(new.log_prob)
+        log_ratio = new.log_prob - pairs.rollout_log_prob(new.log_prob)
         guarded = (log_ratio + moved / (2 * sd.square())) * sd
         clipped = clipped_objective(guarded, guarded.new_zeros(guarded.shape), pairs.advantage, self._clip_range)
         losses = clipped.loss / -pairs.dt

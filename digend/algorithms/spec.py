@@ -44,7 +44,8 @@ class Pairs:
     latents [N, *L] fp32 (or fp64): where each forward pass is; with "clean", clean samples noised to the pair's sigma.
     index [N] int64; advantage [N]; level: one float, the noise level of all these pairs; sigmas: the whole list.
     next_latents [N, *L] and old_log_prob [N]: the rollout's transition, where it went and its log-prob then; old_mean
-    [N, *L]: its mean. clean [N, *L]: the samples' last latents.
+    [N, *L]: its mean. clean [N, *L]: the samples' last latents. on_policy: the samples were drawn with the present
+    weights.
     """
 
     latents: torch.Tensor
@@ -57,6 +58,13 @@ class Pairs:
     old_log_prob: torch.Tensor | None = None
     old_mean: torch.Tensor | None = None
     clean: torch.Tensor | None = None
+    on_policy: bool = False
+
+    def rollout_log_prob(self, like: torch.Tensor) -> torch.Tensor:
+        """[N]: `old_log_prob` on the device of `like` and in its dtype. Raises ValueError where it was not kept."""
+        if self.old_log_prob is None:
+            raise ValueError("the rollout kept no log-probs")
+        return self.old_log_prob.to(like)
 
     @property
     def sigma(self) -> torch.Tensor:

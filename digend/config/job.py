@@ -89,8 +89,8 @@ class TrainingConfig(Section):
         Field(
             gt=0,
             lt=1,
-            description="Exponential moving average of the weights, with which evaluation samples and the final pipeline "
-            "is saved; published beside the weights. None where missing.",
+            description="Of an exponential moving average of the weights, published beside them: evaluation samples "
+            "with it, and the final pipeline is saved from it. No average where missing.",
         ),
     ] = None
     ema_interval: Annotated[int, Field(ge=1, description="Optimizer steps between two updates of that average.")] = 8

@@ -24,7 +24,7 @@ from digend.engines import encoding, restoring, rollout, scoring
 from digend.engines.devices import gpu_name
 from digend.engines.jobs import Job, load_job, parse_config, sigma_list
 from digend.engines.peaks import peak_flops
-from digend.engines.policy import OLD
+from digend.engines.policy import EMA, OLD
 from digend.engines.protocols import Context, TaskFault
 from digend.engines.publishing import publish
 from digend.engines.training import Trainer
@@ -195,7 +195,7 @@ class LocalEngine:
 
     def _generate(self, task: GenerateTask, context: Context) -> GenerateResult:
         job = self._loaded(task.job)
-        with job.policy.using(OLD):
+        with job.policy.using(EMA if task.purpose == "evaluate" else OLD):
             return rollout.generate(job, task, context)
 
     def _score(self, task: ScoreTask, context: Context) -> ScoreResult:

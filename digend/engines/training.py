@@ -15,14 +15,15 @@ from contextlib import contextmanager
 from functools import partial
 
 import torch
+from diffusers.training_utils import EMAModel
 from torch import Tensor
 
 from digend.algorithms.spec import Kept, Objective, PairLosses, Pairs, Velocities, Velocity
 from digend.engines.flops import shape_of
 from digend.engines.forwards import Forward, plan_forwards
 from digend.engines.jobs import Job
-from digend.engines.optimizer import build_optimizer, first_non_finite
-from digend.engines.policy import OLD
+from digend.engines.optimizer import build_optimizer, first_non_finite, learning_rate
+from digend.engines.policy import EMA, OLD, Policy
 from digend.engines.protocols import Context, TaskFault
 from digend.engines.publishing import publish
 from digend.engines.sums import Sums
@@ -41,6 +42,7 @@ class Trainer:
         self._parameters = list(job.policy.parameters.values())
         self.optimizer = build_optimizer(self._parameters, job.config.training)
         self._checkpoints = job.config.training.gradient_checkpointing
+        self._ema = moving_average(job.policy, job.config.training.ema_decay)
         self.global_step = 0
         self.applied: tuple[int, ...] = ()
 
@@ -78,10 +80,10 @@ class Trainer:
             )
         if task.version != self._job.version:
             raise TaskFault("internal", f"commit on version {task.version}, but {self._job.version} is loaded")
+        rate = learning_rate(self.optimizer, self._job.config.training, self._job.version)
         with context.stage("optimizer"):
-            norm, skipped = self._step(task)
+            norm, skipped = self._step(task, rate)
         self.global_step = task.global_step + 1
-        rate = self._job.config.training.learning_rate
         if skipped is not None:
             return CommitResult(gradient_norm=norm, learning_rate=rate, weights=None, skipped=skipped)
         self._job.version += 1
@@ -125,7 +127,7 @@ class Trainer:
         """Charge the pairs of one pass, forward and backward, each as a pass of its own would cost."""
         for pair in forward.pairs:
             chain, alone = trajectories[pair.item], Forward(forward.level, (pair,))
-            shape = ("update", shape_of(chain.at(pair.index), chain.condition))
+            shape = ("update", shape_of(chain.latents, chain.condition))
             once = partial(self._pass, task, alone, trajectories)
             again = partial(self._replay, task, alone, trajectories) if self._checkpoints else None
             self._job.meter.add(shape, 1, once, again)
@@ -142,23 +144,26 @@ class Trainer:
     def _losses(self, task: UpdateTask, forward: Forward, trajectories: Sequence[Trajectory]) -> PairLosses:
         pairs = self._pairs(task, forward, trajectories)
         conditions = [trajectories[pair.item].condition for pair in forward.pairs]
-        return self._objective.losses(self._velocities(self._velocity(conditions)), pairs)
+        return self._objective.losses(self._velocities(self._velocity(conditions), task.version), pairs)
 
-    def _velocities(self, policy: Velocity) -> Velocities:
+    def _velocities(self, policy: Velocity, version: int) -> Velocities:
         """The policy's, and those of other weights as far as the objective needs them."""
 
         def reference(latents: Tensor, sigma: Tensor) -> Tensor:
             with self._job.policy.reference():
                 return policy(latents, sigma)
 
+        drew = OLD if self._job.algorithm.old_decay is not None else _copy_of(version)
+
         def old(latents: Tensor, sigma: Tensor) -> Tensor:
-            with torch.no_grad(), self._job.policy.using(OLD):
+            with torch.no_grad(), self._job.policy.using(drew):
                 return policy(latents, sigma)
 
+        known = drew in self._job.policy.copies or version == self._job.version
         return Velocities(
             policy=policy,
             reference=reference if self._objective.needs_reference else None,
-            old=old if self._objective.needs_old else None,
+            old=old if self._objective.needs_old and known else None,
         )
 
     def _velocity(self, conditions: Sequence[Condition]) -> Velocity:
@@ -196,6 +201,7 @@ class Trainer:
             old_log_prob=transitions("log_probs"),
             old_mean=transitions("means"),
             clean=clean,
+            on_policy=task.version == self._job.version,
         )
 
     def _noised(self, task: UpdateTask, forward: Forward, clean: Tensor) -> Tensor:
@@ -220,7 +226,7 @@ class Trainer:
                 "non_finite", f"loss of sample {item.prompt}/{item.index} at timestep {pair.index} is not finite"
             )
 
-    def _step(self, task: CommitTask) -> tuple[float, str | None]:
+    def _step(self, task: CommitTask, rate: float) -> tuple[float, str | None]:
         """The gradient's norm before the clip, and why no step was made (None where one was)."""
         skipped = "Z = 0: no sample was selected" if task.z == 0 else None
         norm = 0.0
@@ -231,13 +237,44 @@ class Trainer:
             norm = float(torch.nn.utils.clip_grad_norm_(self._parameters, self._job.config.training.max_grad_norm))
             skipped = first_non_finite(self._job.policy.parameters, norm)
         if skipped is None:
+            self._keep_version()
+            for group in self.optimizer.param_groups:
+                group["lr"] = rate
             self.optimizer.step()
             self._follow()
         self.reset()
         return norm, skipped
 
+    def _keep_version(self) -> None:
+        """Copies of the weights that samples still to be trained were drawn with, where the objective asks for them."""
+        config, policy, version = self._job.config, self._job.policy, self._job.version
+        if not self._objective.needs_old or self._job.algorithm.old_decay is not None:
+            return
+        longest = max(config.training.updates_per_rollout - 1, int(config.schedule.staleness > 0))
+        if longest:
+            policy.keep(_copy_of(version))
+        policy.copies.pop(_copy_of(version - longest), None)
+
     def _follow(self) -> None:
-        """What is made of the policy's new values: the policy that samples, where that is one of its own."""
-        algorithm = self._job.algorithm
+        """The averages of the policy take its new values in: the one that samples, and the one that is evaluated."""
+        algorithm, num_steps = self._job.algorithm, self._job.version + 1
         if algorithm.old_decay is not None:
-            self._job.policy.blend(OLD, algorithm.old_decay(self._job.algorithm_options, self._job.version + 1))
+            self._job.policy.blend(OLD, algorithm.old_decay(self._job.algorithm_options, num_steps))
+        if self._ema is not None and num_steps % self._job.config.training.ema_interval == 0:
+            self._ema.optimization_step = num_steps
+            self._ema.step(self._parameters)
+
+
+def _copy_of(version: int) -> str:
+    """The name of the copy of a version's weights."""
+    return f"version {version}"
+
+
+def moving_average(policy: Policy, decay: float | None) -> EMAModel | None:
+    """diffusers' EMAModel over the policy's own copy: the average keeps min((1 + n) / (10 + n), decay) of itself at
+    optimizer step n. Its values live in `policy.copies`; nothing else of it needs saving."""
+    if decay is None:
+        return None
+    average = EMAModel(list(policy.parameters.values()), decay=decay)
+    average.shadow_params = list(policy.copies[EMA].values())
+    return average

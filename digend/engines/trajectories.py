@@ -33,6 +33,11 @@ class Trajectory:
     tensors: Mapping[Kept, Tensor]
     condition: Condition
 
+    @property
+    def latents(self) -> Tensor:
+        """[...]: some latents of it, for their shape."""
+        return self.tensors["clean"] if "clean" in self.tensors else self.tensors["latents"][0]
+
     def at(self, index: int) -> Tensor:
         """[...]: the latents before timestep `index`."""
         return self.tensors["latents"][self.kept.index(index)]
