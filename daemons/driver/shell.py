@@ -86,10 +86,16 @@ class Driver:
         self._uploads = uploads
         self._heartbeat_s = heartbeat_s
         self._configs = {row.id: row.toml for row in archive.jobs()}
-        self._sessions = Sessions(journal.epoch)
+        self._sessions = Sessions(journal.epoch, encrypted=server.encrypted)
+        server.limit(self._sessions.role_of)
         self._stream = RecordStream(archive, self._configs, self._send_records)
         self._intake = Intake(
-            self._sessions, self._stream, self._welcome, lambda job: core.has_job(job) is not None, self._send
+            self._sessions,
+            self._stream,
+            self._welcome,
+            lambda job: core.has_job(job) is not None,
+            self._send,
+            server.grant,
         )
         self._queries = Queries(core, summaries, archive, clock.now_ns(), self._problems, place, self._sessions)
         self._desk = Desk(self._queries, register, uploads, lambda: room.reason, self._send)

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Literal
 from uuid import uuid4
 
+from daemons import keyring
 from daemons.metrics.endpoint import CannotListen, serving
 from daemons.metrics.worker import WorkerMetrics
 from daemons.notify import Notifier
@@ -22,6 +23,7 @@ from daemons.worker.compute import EngineStart
 from daemons.worker.identity import Identity, ShellTiming
 from daemons.worker.shell import Worker
 from daemons.worker.versions import installed_versions
+from digend.config.errors import ConfigError
 from digend.config.node import NodeConfig
 from digend.engines.protocols import Engine
 from digend.exitcodes import ExitCode
@@ -122,10 +124,11 @@ async def _live(
     reread: Reread | None,
 ) -> int:
     instance = uuid4().hex
-    server = BlobServer.bind(node.data, instance, Path(node.state))
-    blobs = WorkerBlobs(server, BlobClient())
+    security = keyring.load(node)
+    server = BlobServer.bind(node.data, instance, Path(node.state), security=security, refused=keyring.told)
+    blobs = WorkerBlobs(server, BlobClient(security=security))
     try:
-        link = Link.connect(node.address)
+        link = Link.connect(node.address, security=security)
         identity = Identity(
             role=role, name=name, node=node.name, instance=instance, data=blobs.address, versions=installed_versions()
         )
@@ -136,7 +139,7 @@ async def _live(
         made.append(worker)
         if reread is not None:
             live = {"timing.lost_s": lambda config: worker.set_timing(config.timing)}
-            Settings(reread, role, node, notifier, live).listen()
+            Settings(keyring.rereading(reread, security), role, node, notifier, live).listen()
         loop = asyncio.get_running_loop()
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, worker.ask_to_stop)
@@ -152,7 +155,7 @@ async def _live(
 def _exit_code(live: Callable[[], int]) -> int:
     try:
         return live()
-    except (BadAddress, AddressInUse, CannotListen) as error:
+    except (BadAddress, AddressInUse, CannotListen, ConfigError) as error:
         log.error("cannot start", reason=str(error))
         return ExitCode.BAD_CONFIG
     except Exception as error:

@@ -116,6 +116,8 @@ class NodeView:
     drained_by: str = ""
     drained_s: float | None = None
     """For how long."""
+    traffic: str = ""
+    """How driver and other workers speak with it: encrypted, local (in the clear, on one machine)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
