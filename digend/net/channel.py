@@ -6,6 +6,7 @@ behind another send: a full peer must not hold up the rest.
 
 import asyncio
 from collections.abc import AsyncIterator
+from itertools import count
 from typing import Any
 
 import zmq
@@ -15,6 +16,8 @@ from digend.net.addresses import socket_path
 from digend.net.handshake import EVENTS, event_of
 
 CLOSE_MS = 2_000
+_NUMBERS = count()
+"""Of watched sockets: ZeroMQ lets go of a name some time after its socket was closed."""
 
 
 class Channel:
@@ -60,7 +63,7 @@ class Channel:
 
     def watch(self) -> None:
         """Keeps what happens to the connection for `events`. Before connect."""
-        address = f"inproc://watch-{id(self)}"
+        address = f"inproc://watch-{next(_NUMBERS)}"
         self._plain.monitor(address, EVENTS)
         self._monitor = zmq.asyncio.Socket(zmq.Context.instance(), zmq.PAIR)
         self._monitor.connect(address)

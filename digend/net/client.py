@@ -5,6 +5,7 @@ Invariant: `request` returns the reply to this very request or raises, at the la
 """
 
 import time
+from itertools import count
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol, TypeVar
 
@@ -22,6 +23,8 @@ if TYPE_CHECKING:
     from digend.net.security import Security
 
 T = TypeVar("T")
+_NUMBERS = count()
+"""Of monitors: ZeroMQ lets go of a name some time after its socket was closed."""
 
 
 class Request(Protocol):
@@ -74,7 +77,7 @@ class Client:
             if security:
                 security.as_client(self._socket, security.driver)
                 self._key = security.key.public
-            self._monitor = self._socket.get_monitor_socket(EVENTS)
+            self._monitor = self._socket.get_monitor_socket(EVENTS, f"inproc://client-{next(_NUMBERS)}")
         self._socket.connect(self.address)
 
     def request(self, message: Request, expect: type[T]) -> T:
