@@ -60,7 +60,7 @@ def test_paths_are_relative_to_the_node_file(tmp_path: Path) -> None:
             ":1: data: expected the address or interface that other boxes reach this one by",
         ),
         ("[keys]\npublic = 1\n", ":2: keys.public = 1: unknown key"),
-        ('[keys]\nallowed = "l"\n', "keys.private: missing: expected string (This box's own key"),
+        ('[keys]\nallowed = "l"\n', "keys.private: required, and missing: expected string (This box's own key"),
     ],
 )
 def test_one_mistake(tmp_path: Path, text: str, expected: str) -> None:
