@@ -70,7 +70,8 @@ def test_one_mistake(tmp_path: Path, text: str, expected: str) -> None:
 
 
 def test_with_keys_other_machines_are_allowed(tmp_path: Path) -> None:
-    text = 'address = "tcp://box-a:5757"\ndata = "tcp://[fd00::2]"\n[keys]\nprivate = "key.toml"\nallowed = "all/keys.toml"\n[generator]\n'
+    keys = '[keys]\nprivate = "key.toml"\nallowed = "all/keys.toml"\n'
+    text = f'address = "tcp://box-a:5757"\ndata = "tcp://[fd00::2]"\n{keys}[generator]\n'
     config = load_node(write(tmp_path, text))
     assert config.keys is not None
     assert (config.keys.private, config.keys.allowed) == (f"{tmp_path}/key.toml", f"{tmp_path}/all/keys.toml")
