@@ -118,9 +118,8 @@ class Digend:
         """Some records of a job, by its whole id, from number `since` on."""
         return self._client.request(m.GetRecords(request=_new(), job=job, since=since), m.RecordList)
 
-    def all_records(self, job: str) -> Iterator[Record]:
-        """All records of a job there are so far, by its whole id."""
-        since = 0
+    def all_records(self, job: str, since: int = 0) -> Iterator[Record]:
+        """All records of a job there are so far, by its whole id, from number `since` on."""
         while records := self.records(job, since).records:
             yield from records
             since += len(records)

@@ -11,24 +11,20 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from tempfile import NamedTemporaryFile
-from typing import Literal
 
 import click
 
 from daemons.ready import present
 from digend.config.node import NodeConfig
-from digend.exitcodes import ExitCode
+from digend.findings import Finding, exit_code, room
 from digend.net.addresses import BadAddress, resolve, socket_path
 from digend.net.claims import AddressInUse, Claim
 
 ROOT = Path(__file__).resolve().parents[1]
 NEEDED = ("pyzmq", "msgpack", "pydantic", "structlog", "torch", "diffusers", "transformers", "peft", "safetensors")
-LOW_BYTES = 5 * 1024**3
-FULL_BYTES = 512 * 1024**2
 PROBE = """
 import sys
 from digend.engines.devices import choose_device
@@ -39,25 +35,14 @@ except ValueError as error:
 """
 
 
-@dataclass(frozen=True, slots=True)
-class Finding:
-    """What was looked at, how it is, and what to do about it."""
-
-    level: Literal["ok", "warning", "error"]
-    what: str
-    message: str
-
-
 def run(node: NodeConfig) -> int:
     """Prints every finding; 0 all is well, 3 something is odd, 78 something will not work."""
-    levels = set()
+    found = []
     for check in CHECKS:
         for finding in check(node):
-            levels.add(finding.level)
+            found.append(finding)
             click.echo(f"{finding.level:<8}{finding.what}: {finding.message}")
-    if "error" in levels:
-        return ExitCode.BAD_CONFIG
-    return ExitCode.DEGRADED if "warning" in levels else ExitCode.OK
+    return exit_code(found)
 
 
 def check_python(node: NodeConfig) -> Iterator[Finding]:
@@ -110,10 +95,7 @@ def check_folders(node: NodeConfig) -> Iterator[Finding]:
         except OSError as error:
             yield Finding("error", key, f"{folder} cannot be written: {error.strerror}")
             continue
-        level: Literal["ok", "warning", "error"] = (
-            "error" if free < FULL_BYTES else "warning" if free < LOW_BYTES else "ok"
-        )
-        yield Finding(level, key, f"{folder}, {free / 1024**3:.1f} GiB free")
+        yield room(key, str(folder), free)
     for path in node.reward_paths:
         found = Path(path).is_dir()
         yield Finding("ok" if found else "error", "reward_paths", path if found else f"{path} is no folder")

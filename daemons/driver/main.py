@@ -12,7 +12,6 @@ from pathlib import Path
 from broker.core import Core
 from broker.events import DriverStarted
 from broker.views import job_views
-from daemons import keyring
 from daemons.driver.archive import Archive
 from daemons.driver.clock import Clock
 from daemons.driver.journal import Journal
@@ -24,14 +23,10 @@ from daemons.driver.shell import Driver
 from daemons.driver.submission import Register
 from daemons.driver.summaries import Summaries
 from daemons.driver.uploads import Uploads
-from daemons.metrics.driver import DriverMetrics
-from daemons.metrics.endpoint import CannotListen, serving
 from daemons.notify import Notifier
 from daemons.reload import Reread, Settings
-from digend.config.errors import ConfigError
 from digend.config.node import DriverNodeConfig, NodeConfig
 from digend.exitcodes import ExitCode
-from digend.net.security import Security
 from digend.net.server import ControlServer
 from digend.telemetry import logs
 from digend.telemetry.stages import FINAL_STATES
@@ -52,7 +47,7 @@ def run(node: NodeConfig, reread: Reread | None = None) -> int:
     logs.set_up(node.log_format, node.log_level, f"{node.name}/driver")
     try:
         return asyncio.run(_main(node, reread))
-    except (CannotStart, CannotListen, ConfigError, JournalUnusable) as error:
+    except (CannotStart, JournalUnusable) as error:
         logs.logger().error("cannot start", reason=str(error))
         return ExitCode.BAD_CONFIG
     except JournalFull as error:
@@ -67,19 +62,16 @@ async def _main(node: NodeConfig, reread: Reread | None) -> int:
         loop.add_signal_handler(number, stop.set)
     notifier = Notifier()
     notifier.status("reading the journal")
-    security = keyring.load(node)
-    server = await _bind(node, security)
+    server = await _bind(node)
     try:
         journal = _journal(node)
         try:
-            metrics = DriverMetrics() if node.metrics else None
-            driver = assemble(node, server, journal, notifier, metrics)
+            driver = assemble(node, server, journal, notifier)
             if reread is not None:
                 live = dict.fromkeys(LIMITS, lambda config: driver.set_timing(config.timing))
-                Settings(keyring.rereading(reread, security), "driver", node, notifier, live).listen()
+                Settings(reread, "driver", node, notifier, live).listen()
             logs.logger().info("driver started", address=server.address, epoch=journal.epoch)
-            with serving(node, "driver", 0, metrics):
-                await driver.run(stop)
+            await driver.run(stop)
         finally:
             journal.close()
     finally:
@@ -88,9 +80,9 @@ async def _main(node: NodeConfig, reread: Reread | None) -> int:
     return ExitCode.ASKED_TO_STOP
 
 
-async def _bind(node: NodeConfig, security: Security | None) -> ControlServer:
+async def _bind(node: NodeConfig) -> ControlServer:
     try:
-        return await ControlServer.bind(node.address, security=security, refused=keyring.told)
+        return await ControlServer.bind(node.address)
     except (OSError, ValueError) as error:
         raise CannotStart(f"address: {error}") from error
 
@@ -110,13 +102,7 @@ def _writable(folder: Path, key: str) -> None:
         raise CannotStart(f"{key}: {folder} is not writable")
 
 
-def assemble(
-    node: NodeConfig,
-    server: ControlServer,
-    journal: Journal,
-    notifier: Notifier | None = None,
-    metrics: DriverMetrics | None = None,
-) -> Driver:
+def assemble(node: NodeConfig, server: ControlServer, journal: Journal, notifier: Notifier | None = None) -> Driver:
     """A driver that has read its journal and is about to begin. Raises JournalUnusable, JournalFull."""
     clock = Clock(journal.now_ns)
     core, summaries = _restored(journal, clock)
@@ -138,7 +124,6 @@ def assemble(
             rejoin_s=timing.rejoin_s,
         ),
         notifier=notifier,
-        metrics=metrics,
         place=Place(node=node.name, journal=journal.path, state=Path(node.state), runs=Path(node.runs)),
     )
 

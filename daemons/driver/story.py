@@ -42,6 +42,11 @@ READ = (
     *SESSIONS,
     e.JobSubmitted,
     e.CancelRequested,
+    e.PauseRequested,
+    e.ResumeRequested,
+    e.PriorityRequested,
+    e.DrainRequested,
+    e.UndrainRequested,
     e.WorkerBeat,
     e.TaskFinished,
     e.TaskBroke,
@@ -84,12 +89,6 @@ class Story:
         match item:
             case e.DriverStarted(epoch=epoch):
                 yield from self._driver_started(epoch)
-            case e.JobSubmitted(spec=spec) if self._is_job(spec.id):
-                yield told(f"submitted: {spec.num_global_steps} global steps", "a client asked for it")
-            case e.CancelRequested(job=job) if self._is_job(job):
-                yield told("cancel taken", "a client asked for it")
-            case e.DiskState(full=full, reason=reason) if self._subject.kind == "job":
-                yield told("no tasks are given out" if full else "tasks are given out again", reason)
             case e.WorkerHello(session=session, hello=hello):
                 yield from self._hello(session, hello)
             case e.WorkerGone(session=session, reason=reason):
@@ -120,9 +119,31 @@ class Story:
                 if oldest > 0 and self._stages(session, job, self._subject.version) and self._subject.version < oldest:
                     what = f"versions below {oldest} may go"
                     yield self._of(session, what, "no open micro-batch names one of them")
+            case e.DiskState(full=full, reason=reason) if self._subject.kind == "job":
+                yield told("no tasks are given out" if full else "tasks are given out again", reason)
             case c.Write(record=record):
                 yield from self._forfeited(record)
                 yield from of_record(record, self._subject, begun=self._global_step >= 0, alone=False)
+            case _:
+                yield from self._requested(item)
+
+    def _requested(self, item: Item) -> Iterator[Transition]:
+        """What clients asked for."""
+        match item:
+            case e.JobSubmitted(spec=spec) if self._is_job(spec.id):
+                yield told(f"submitted: {spec.num_global_steps} global steps", _asked(item.user))
+            case e.CancelRequested(job=job, after=after) if self._is_job(job):
+                yield told("cancel taken" + ("" if after == "now" else f", after the {after}"), _asked(item.by))
+            case e.PauseRequested(job=job) if self._is_job(job):
+                yield told("pause taken", _asked(item.by, item.why))
+            case e.ResumeRequested(job=job) if self._is_job(job):
+                yield told("resume taken", _asked())
+            case e.PriorityRequested(job=job, priority=priority) if self._is_job(job):
+                yield told(f"priority {priority}", _asked())
+            case e.DrainRequested(target=target) if self._drains(target):
+                yield told(f"drain of {target} taken", _asked(item.by, item.why), self._subject.name)
+            case e.UndrainRequested(target=target) if self._drains(target):
+                yield told(f"undrain of {target} taken", _asked(), self._subject.name)
 
     # ------------------------------------------------------------------------------------------------ sessions
 
@@ -232,6 +253,11 @@ class Story:
     def _is_worker(self, session: str) -> bool:
         return self._subject.kind == "worker" and self._sessions.get(session) == self._subject.name
 
+    def _drains(self, target: str) -> bool:
+        """A drain names a worker, or the node of several."""
+        name = self._subject.name
+        return self._subject.kind == "worker" and (name == target or name.startswith(f"{target}/"))
+
     def _stages(self, session: str, job: str, version: int) -> bool:
         """Whether the staging of a version by a worker is of interest."""
         subject = self._subject
@@ -240,6 +266,10 @@ class Story:
 
     def _of(self, session: str, what: str, cause: str) -> Transition:
         return told(what, cause, self._sessions.get(session, ""))
+
+
+def _asked(by: str = "", why: str = "") -> str:
+    return f"{by or 'a client'} asked for it" + (f": {why}" if why else "")
 
 
 def _scored(score: SampleScore) -> tuple[str, str]:

@@ -72,7 +72,7 @@ def load_job(task: PrepareTask, config: JobConfig, device: str) -> Job:
         model.check(shape)
     except ValueError as error:
         raise TaskFault("config", str(error)) from error
-    policy = Policy(model, _adapter(config, family), ema=config.training.ema_decay is not None)
+    policy = Policy(model, _adapter(config, family))
     return Job(
         id=task.job,
         incarnation=task.incarnation,

@@ -5,7 +5,6 @@ Invariant: `load_state(save_state())` continues bit for bit. State is plain tens
 
 import math
 from collections.abc import Mapping, Sequence
-from typing import Any
 
 import torch
 from torch import Tensor
@@ -16,7 +15,7 @@ STATE = ("step", "exp_avg", "exp_avg_sq")
 
 
 def build_optimizer(parameters: Sequence[torch.nn.Parameter], training: TrainingConfig) -> torch.optim.AdamW:
-    """AdamW; its learning rate is set anew for each step (`learning_rate`)."""
+    """AdamW at a constant learning rate."""
     return torch.optim.AdamW(
         parameters,
         lr=training.learning_rate,
@@ -24,20 +23,6 @@ def build_optimizer(parameters: Sequence[torch.nn.Parameter], training: Training
         eps=training.epsilon,
         weight_decay=training.weight_decay,
     )
-
-
-def learning_rate(optimizer: torch.optim.AdamW, training: TrainingConfig, num_steps: int) -> float:
-    """The learning rate of the optimizer step after `num_steps` of them, by diffusers' schedules; keeps no state."""
-    from diffusers.optimization import get_scheduler
-
-    constant = training.learning_rate_schedule == "constant"
-    schedule: Any = get_scheduler(
-        "constant_with_warmup" if constant else training.learning_rate_schedule,
-        optimizer,
-        num_warmup_steps=training.warmup_steps,
-        num_training_steps=training.global_steps,
-    )
-    return training.learning_rate * float(schedule.lr_lambdas[0](num_steps))
 
 
 def save_state(optimizer: torch.optim.AdamW, parameters: Mapping[str, torch.nn.Parameter]) -> dict[str, Tensor]:

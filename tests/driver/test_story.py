@@ -7,6 +7,7 @@ from functools import cache
 
 import pytest
 
+from broker import events as e
 from broker.commands import SendTask
 from broker.harness import Simulation
 from daemons.driver.story import Story
@@ -178,3 +179,22 @@ def test_kinds() -> None:
     kinds = [parsed(text).kind for text in ("j", "n/trainer/0", "j/1/2", "j/1/2/p/0", "1.2", "j@1")]
     assert kinds == ["job", "worker", "micro-batch", "sample", "lease", "policy version"]
     assert parsed("j/1/2/p/0") == Subject(kind="sample", job="j", rollout=1, micro_batch=2, prompt="p", index=0)
+
+
+def test_what_clients_asked_for() -> None:
+    asked: dict[e.Event, tuple[str, str, str]] = {
+        e.PauseRequested(job="j1", by="ada", why="lunch"): ("j1", "pause taken", "ada asked for it: lunch"),
+        e.ResumeRequested(job="j1"): ("j1", "resume taken", "a client asked for it"),
+        e.PriorityRequested(job="j1", priority=3): ("j1", "priority 3", "a client asked for it"),
+        e.CancelRequested(job="j1", after="global-step"): (
+            "j1",
+            "cancel taken, after the global-step",
+            "a client asked for it",
+        ),
+        e.DrainRequested(target="n", by="ada", why="fan"): (GENERATOR, "drain of n taken", "ada asked for it: fan"),
+        e.UndrainRequested(target=GENERATOR): (GENERATOR, f"undrain of {GENERATOR} taken", "a client asked for it"),
+    }
+    for event, (subject, what, cause) in asked.items():
+        (told,) = Story(parsed(subject), StoryCursor()).take(5, event)
+        assert (told.at_ns, told.what, told.cause) == (5, what, cause)
+        assert not list(Story(parsed("j2"), StoryCursor()).take(5, event))

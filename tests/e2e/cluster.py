@@ -38,7 +38,6 @@ ALL_ROLES = {
     "trainer": {"device": "cpu"},
     "generator": {"slots": 2, "devices": ["cpu", "cpu"]},
     "reward": {"slots": 1, "devices": ["cpu"]},
-    "metrics": {},
 }
 
 

@@ -78,7 +78,6 @@ class Options(BaseModel):
 
 class Reinforce:
     needs_reference = False
-    needs_old = False
 
     def __init__(self, options: Options) -> None:
         self.baseline = options.baseline
