@@ -15,6 +15,39 @@ Word = Annotated[str, Field(min_length=1)]
 Beta = Annotated[float, Field(ge=0, lt=1)]
 
 
+class MemoryConfig(Section):
+    """Less memory for more time, by what diffusers, accelerate and torch bring (docs/models.md)."""
+
+    offload_encoders: bool = Field(
+        False, description="Text encoders wait in host memory and come to the device to encode."
+    )
+    layerwise_casting: Literal["none", "float8_e4m3fn", "float8_e5m2"] = Field(
+        "none",
+        description="Type in which frozen weights of the trained modules are kept between layers; LoRA only. "
+        "Changes numbers, alike on all workers.",
+    )
+    offload_blocks: Annotated[
+        int,
+        Field(
+            ge=0,
+            description="On generators: blocks of the transformer that are on the device at a time, the others in host "
+            "memory; 0 = all are on the device.",
+        ),
+    ] = 0
+    attention_backend: str = Field(
+        "",
+        examples=["native", "flash", "_native_cudnn", "sage"],
+        description="Attention of the trained modules, as diffusers names its backends; empty = its default.",
+    )
+    compile_blocks: str = Field(
+        "",
+        examples=["inductor", "eager"],
+        description="torch.compile backend for each repeated block of the trained modules; empty = not compiled.",
+    )
+    vae_tiling: bool = Field(False, description="Decode in tiles; pictures larger than a tile change a little.")
+    vae_slicing: bool = Field(False, description="Decode one sample at a time.")
+
+
 class ModelConfig(Section):
     """The pipeline that is post-trained."""
 
@@ -24,6 +57,7 @@ class ModelConfig(Section):
         "float32", description="Type of the frozen weights and of the forward pass."
     )
     options: Options = Field(default_factory=dict, description="Options of the family.")
+    memory: MemoryConfig = Field(default_factory=lambda: MemoryConfig.model_validate({}))
 
 
 class SamplingConfig(Section):
@@ -69,7 +103,12 @@ class TrainingConfig(Section):
     """The trainer."""
 
     global_steps: Annotated[int, Field(ge=1, description="Optimizer steps of the job.")]
-    learning_rate: Annotated[float, Field(gt=0, description="Of AdamW; constant.")] = 3e-4
+    optimizer: Literal["adamw", "adafactor"] = Field(
+        "adamw",
+        description="adafactor keeps a row and a column of second moments for each matrix, not two copies of it; its "
+        "learning rate is relative to a parameter's size, so it wants another one.",
+    )
+    learning_rate: Annotated[float, Field(gt=0, description="Of the optimizer; constant.")] = 3e-4
     trainable: Literal["full", "lora"] = Field("full", description="Full fine-tuning, or a LoRA adapter.")
     lora_rank: Annotated[int, Field(ge=1, description="Rank of the adapter.")] = 32
     lora_alpha: Annotated[float, Field(gt=0, description="Scale of the adapter: alpha / rank.")] = 64.0

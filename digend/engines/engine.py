@@ -151,7 +151,7 @@ class LocalEngine:
                 if self._role == "reward":
                     self._scorers = scoring.build_scorers(config, self._device, self._reward_paths)
                     return PrepareResult(base_digest="", num_parameters=0, num_trainable=0, sigmas=(), eval_sigmas=())
-                job = load_job(task, config, self._device)
+                job = load_job(task, config, self._device, trains=self._role == "trainer")
                 if self._scores(config):
                     self._scorers = scoring.build_scorers(config, self._device, self._reward_paths)
                 self._trainer = self._build_trainer(job, task) if self._role == "trainer" else None

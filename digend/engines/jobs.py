@@ -15,6 +15,7 @@ from pydantic import BaseModel, ValidationError
 
 from digend.algorithms.spec import AlgorithmSpec
 from digend.config.job import JobConfig
+from digend.engines import memory
 from digend.engines.conditions import Conditions
 from digend.engines.digests import folder_digest
 from digend.engines.flops import FlopMeter
@@ -56,8 +57,11 @@ def parse_config(task: PrepareTask) -> JobConfig:
         raise TaskFault("config", f"the job file is refused: {error}") from error
 
 
-def load_job(task: PrepareTask, config: JobConfig, device: str) -> Job:
-    """Load model and policy. Raises TaskFault("config") for options, TaskFault("model") for the folder."""
+def load_job(task: PrepareTask, config: JobConfig, device: str, *, trains: bool = False) -> Job:
+    """Load model and policy; `trains`: in the process that updates it.
+
+    Raises TaskFault("config") for options, TaskFault("model") for the folder.
+    """
     try:
         family = model_spec(config.model.family)
         model_options = validate_options(family, config.model.options, "model.options")
@@ -72,7 +76,9 @@ def load_job(task: PrepareTask, config: JobConfig, device: str) -> Job:
         model.check(shape)
     except ValueError as error:
         raise TaskFault("config", str(error)) from error
+    memory.before_adapter(model, config)
     policy = Policy(model, _adapter(config, family))
+    memory.after_adapter(model, config, family, trains=trains)
     return Job(
         id=task.job,
         incarnation=task.incarnation,

@@ -11,11 +11,14 @@ from torch import Tensor
 
 from digend.config.job import TrainingConfig
 
-STATE = ("step", "exp_avg", "exp_avg_sq")
+_MOMENTS = ("exp_avg", "exp_avg_sq")
+_MATRIX, _VECTOR = ("row_var", "col_var"), ("variance",)
 
 
-def build_optimizer(parameters: Sequence[torch.nn.Parameter], training: TrainingConfig) -> torch.optim.AdamW:
-    """AdamW at a constant learning rate."""
+def build_optimizer(parameters: Sequence[torch.nn.Parameter], training: TrainingConfig) -> torch.optim.Optimizer:
+    """Of `training.optimizer`, at a constant learning rate. Adafactor takes neither betas nor epsilon."""
+    if training.optimizer == "adafactor":
+        return torch.optim.Adafactor(parameters, lr=training.learning_rate, weight_decay=training.weight_decay)
     return torch.optim.AdamW(
         parameters,
         lr=training.learning_rate,
@@ -25,28 +28,35 @@ def build_optimizer(parameters: Sequence[torch.nn.Parameter], training: Training
     )
 
 
-def save_state(optimizer: torch.optim.AdamW, parameters: Mapping[str, torch.nn.Parameter]) -> dict[str, Tensor]:
+def _kinds(optimizer: torch.optim.Optimizer, parameter: torch.nn.Parameter) -> tuple[str, ...]:
+    """Names of a parameter's state: the number of its steps first, then moments."""
+    if isinstance(optimizer, torch.optim.Adafactor):
+        return ("step", *(_MATRIX if parameter.ndim > 1 else _VECTOR))
+    return ("step", *_MOMENTS)
+
+
+def save_state(optimizer: torch.optim.Optimizer, parameters: Mapping[str, torch.nn.Parameter]) -> dict[str, Tensor]:
     """`{state}/{parameter}` on the CPU; nothing for parameters that were never stepped."""
     return {
         f"{kind}/{name}": optimizer.state[parameter][kind].detach().cpu().clone()
         for name, parameter in parameters.items()
         if parameter in optimizer.state
-        for kind in STATE
+        for kind in _kinds(optimizer, parameter)
     }
 
 
 def load_state(
-    optimizer: torch.optim.AdamW, parameters: Mapping[str, torch.nn.Parameter], tensors: Mapping[str, Tensor]
+    optimizer: torch.optim.Optimizer, parameters: Mapping[str, torch.nn.Parameter], tensors: Mapping[str, Tensor]
 ) -> None:
     """Raises KeyError where a parameter has some of its state but not all, ValueError for tensors of no parameter."""
-    known = {f"{kind}/{name}" for name in parameters for kind in STATE}
+    known = {f"{kind}/{name}" for name, parameter in parameters.items() for kind in _kinds(optimizer, parameter)}
     if unknown := sorted(set(tensors) - known):
         raise ValueError(f"optimizer state of an unknown parameter: {unknown[0]}")
     for name, parameter in parameters.items():
         if f"step/{name}" in tensors:
-            state = {kind: tensors[f"{kind}/{name}"].clone() for kind in STATE}
-            moments = {kind: state[kind].to(parameter.device) for kind in STATE[1:]}
-            optimizer.state[parameter] = {"step": state["step"], **moments}
+            step, *moments = _kinds(optimizer, parameter)
+            loaded = {kind: tensors[f"{kind}/{name}"].clone().to(parameter.device) for kind in moments}
+            optimizer.state[parameter] = {step: tensors[f"{step}/{name}"].clone(), **loaded}
 
 
 def first_non_finite(parameters: Mapping[str, torch.nn.Parameter], norm: float) -> str | None:

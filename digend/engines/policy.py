@@ -157,5 +157,6 @@ def _add_adapter(component: str, module: Any, adapter: Adapter) -> None:
 def _start(parameter: torch.nn.Parameter, std: float, seed: int) -> None:
     """peft's gaussian initialisation, from a generator of our own, in float32 or better."""
     values = torch.randn(parameter.shape, generator=torch.Generator().manual_seed(seed), dtype=torch.float32)
-    dtype = torch.promote_types(parameter.dtype, torch.float32)
+    # Types of 8 bits, in which a base may be stored, have no promotion.
+    dtype = parameter.dtype if parameter.dtype.itemsize > torch.float32.itemsize else torch.float32
     parameter.data = (values * std).to(parameter.device, dtype)

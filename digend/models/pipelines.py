@@ -118,18 +118,31 @@ def save_pipeline(source: str, folder: str, trained: Mapping[str, torch.nn.Modul
     ignored = shutil.ignore_patterns(*trained, *_PICKLES, ".*")
     shutil.copytree(source, folder, ignore=ignored, dirs_exist_ok=True)
     for name, module in trained.items():
-        merged: Any = merge_adapter(module)
+        merged: Any = merge_adapter(module, Path(source) / name)
         merged.save_pretrained(Path(folder) / name, safe_serialization=True)
 
 
-def merge_adapter(module: torch.nn.Module) -> torch.nn.Module:
-    """The module itself, or, where it has an adapter, a copy with the adapter merged into its weights."""
+def merge_adapter(module: torch.nn.Module, folder: Path) -> torch.nn.Module:
+    """The module itself, or, where it has an adapter, a copy with the adapter merged into its weights.
+
+    Where the base is stored in 8 bits, the copy is of the weights that it was loaded from.
+    """
     if not hasattr(module, "peft_config"):
         return module
-    merged: Any = copy.deepcopy(module)
+    small = any(parameter.dtype.itemsize == 1 for parameter in module.parameters())
+    merged: Any = _with_adapter_of(module, folder) if small else copy.deepcopy(module)
     merged.fuse_lora()
     merged.unload_lora()
     return merged  # type: ignore[no-any-return]
+
+
+def _with_adapter_of(module: Any, folder: Path) -> Any:
+    from peft.utils import get_peft_model_state_dict, set_peft_model_state_dict
+
+    loaded = type(module).from_pretrained(folder, local_files_only=True, use_safetensors=True)
+    loaded.add_adapter(module.peft_config["default"], adapter_name="default")
+    set_peft_model_state_dict(loaded, get_peft_model_state_dict(module, adapter_name="default"), "default")
+    return loaded.to(next(module.parameters()).device)
 
 
 def save_adapter(pipeline: Any, folder: str, trained: Mapping[str, torch.nn.Module]) -> None:

@@ -34,6 +34,7 @@ class StockModel:
         self._device: torch.device = pipeline.transformer.device
         self._negative_prompt = negative_prompt
         self._negative: Condition | None = None
+        self._hooks: list[Any] = []
 
     @property
     def trainable(self) -> Mapping[str, torch.nn.Module]:
@@ -53,6 +54,8 @@ class StockModel:
             if self._negative is None and self._negative_prompt is not None:
                 self._negative = self._embed([self._negative_prompt])[0]
             conditions = self._embed(list(prompts))
+        for hook in self._hooks:
+            hook.offload()
         negative = {NEGATIVE + name: tensor for name, tensor in (self._negative or {}).items()}
         return [{**condition, **negative} for condition in conditions]
 
@@ -64,6 +67,21 @@ class StockModel:
 
     def unload_encoders(self) -> None:
         self._pipeline.register_modules(**dict.fromkeys(self.encoders))
+
+    def enable_vae_tiling(self) -> None:
+        self._pipeline.vae.enable_tiling()
+
+    def enable_vae_slicing(self) -> None:
+        self._pipeline.vae.enable_slicing()
+
+    def enable_offload_encoders(self) -> None:
+        """From now on they are in host memory, and on the device while `encode` runs."""
+        from accelerate import cpu_offload_with_hook
+
+        for name in self.encoders:
+            encoder = getattr(self._pipeline, name)
+            if encoder is not None:
+                self._hooks.append(cpu_offload_with_hook(encoder, self._device)[1])
 
     def _embed(self, prompts: list[str]) -> list[dict[str, Tensor]]:
         """Embeddings by name, on the CPU, without batch dimension. The family's."""

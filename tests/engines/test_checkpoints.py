@@ -27,9 +27,9 @@ def trained(folder: Path, root: Path, trainable: str = "full", steps: int = 2, *
     return on
 
 
-@pytest.mark.parametrize("trainable", ["full", "lora"])
-def test_a_restored_run_goes_on_bit_for_bit(flux_folder: Path, tmp_path: Path, trainable: str) -> None:
-    on = trained(flux_folder, tmp_path, trainable)
+@pytest.mark.parametrize(("trainable", "optimizer"), [("full", "adamw"), ("lora", "adamw"), ("full", "adafactor")])
+def test_a_restored_run_goes_on_bit_for_bit(flux_folder: Path, tmp_path: Path, trainable: str, optimizer: str) -> None:
+    on = trained(flux_folder, tmp_path, trainable, optimizer=optimizer)
     path = save(on, 2).path
     assert path == str(tmp_path / "runs" / JOB / "checkpoints" / "step-000002")
     restored = bench("trainer", on.config, tmp_path, checkpoint=path, version=2)
