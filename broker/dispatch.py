@@ -4,7 +4,6 @@ Who is not given anything gets a cause for its idle time. Decides through `gener
 """
 
 from broker import requests
-from broker.draining import drained_by
 from broker.forecast import is_unsure, model_of, snapshot_of
 from broker.generation import (
     ahead,
@@ -198,7 +197,7 @@ def idle_cause(state: State, job: Job, worker: Worker) -> tuple[str, bool]:
     if state.disk_full:
         return "disk full", False
     if not serves(state, job, worker):
-        drain = drained_by(state, worker)
+        drain = state.drain_of(worker)
         return f"drained{drain.because}" if drain is not None else "drained", False
     if job.leaving or _winding_up(job):
         return "end of the job" if job.stop is not None and job.stop.to == "cancelled" else "pause", False

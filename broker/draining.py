@@ -5,19 +5,13 @@ goes meanwhile. Decides nothing about jobs.
 """
 
 from broker.microbatch import Phase
-from broker.state import Drain, Job, State, Worker
-
-
-def drained_by(state: State, worker: Worker) -> Drain | None:
-    """The drain that holds for a worker: of its own name, or of its node."""
-    if not state.drains:
-        return None
-    return state.drains.get(worker.name) or state.drains.get(worker.node)
+from broker.placement import involved, serves
+from broker.state import Job, State, Worker
 
 
 def standing(state: State, worker: Worker) -> str:
     """`draining` while it works on or holds what others need, then `drained`; "" where it is not."""
-    if drained_by(state, worker) is None:
+    if state.drain_of(worker) is None:
         return ""
     return "draining" if worker.lease is not None or wanted(state, worker) else "drained"
 
@@ -45,7 +39,7 @@ def unneeded_embeddings(state: State, job: Job) -> list[str]:
     leaving = {
         worker.hello.instance
         for worker in state.workers.values()
-        if worker.name != job.trainer and drained_by(state, worker) is not None
+        if involved(job, worker) and not serves(state, job, worker)
     }
     if not leaving:
         return []

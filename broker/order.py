@@ -7,7 +7,6 @@ drained, keeps nothing from anybody. Nothing that runs is ever taken down for an
 
 from dataclasses import dataclass, field
 
-from broker.draining import drained_by
 from broker.placement import involved, lacking, node_of, overlap, trainers
 from broker.state import Job, State, Worker
 from broker.usage import Usage
@@ -64,16 +63,14 @@ def _waits(state: State, job: Job, running: list[Job], line: _Line) -> str:
         return "; ".join(parts)
     if free_trainer(state, job, line.reserved) is not None:
         return ""
-    taken = [worker for worker in trainers(state, job) if drained_by(state, worker) is None]
+    taken = [worker for worker in trainers(state, job) if state.drain_of(worker) is None]
     owner = line.reserved[taken[0].name]
     return f"waits for {taken[0].name}: {owner.id} trains there" if owner.active else _behind(state, job, owner)
 
 
 def free_trainer(state: State, job: Job, reserved: dict[str, Job]) -> Worker | None:
     """A trainer for the job, the first by name."""
-    free = [
-        worker for worker in trainers(state, job) if worker.name not in reserved and drained_by(state, worker) is None
-    ]
+    free = [worker for worker in trainers(state, job) if worker.name not in reserved and state.drain_of(worker) is None]
     return min(free, key=lambda worker: worker.name, default=None)
 
 

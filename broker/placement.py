@@ -7,7 +7,6 @@ do not overlap, so that a worker serves one job at a time.
 
 from difflib import get_close_matches
 
-from broker.draining import drained_by
 from broker.spec import JobSpec
 from broker.state import Job, State, Worker
 
@@ -43,10 +42,12 @@ def job_of(state: State, worker: Worker) -> Job | None:
 
 
 def serves(state: State, job: Job, worker: Worker) -> bool:
-    """Whether the worker is offered work of a job that it belongs to. One that is drained is not, unless its job
-    finishes a global step before it pauses for the drain."""
-    finishing = job.stop is not None and bool(job.stop.drained)
-    return finishing or worker.name == job.trainer or drained_by(state, worker) is None
+    """Whether a worker of the job is offered its work. One that is drained is not, unless that same drain took the
+    job's trainer: then the open global step is finished before the job pauses."""
+    drain = state.drain_of(worker)
+    if drain is None or worker.name == job.trainer:
+        return True
+    return job.stop is not None and job.stop.drained == drain.target
 
 
 def pool(state: State, job: Job) -> list[Worker]:
@@ -135,7 +136,7 @@ def _lacks_reward(state: State, job: Job) -> str:
 
 def _all_drained(state: State, workers: list[Worker], what: str) -> str:
     """Names the drains where all of these are drained."""
-    drains = [drained_by(state, worker) for worker in workers]
+    drains = [state.drain_of(worker) for worker in workers]
     if not all(drains):
         return ""
     named = dict.fromkeys(f"{drain.target} is drained{drain.because}" for drain in drains if drain is not None)

@@ -322,6 +322,10 @@ class State:
         """Jobs that have workers, oldest first; their pools do not overlap (`placement`)."""
         return [job for job in self.jobs.values() if job.active]
 
+    def drain_of(self, worker: Worker) -> Drain | None:
+        """The drain that holds for a worker: of its own name, or of its node."""
+        return self.drains.get(worker.name) or self.drains.get(worker.node) if self.drains else None
+
     def by_session(self, session: str) -> Worker | None:
         worker = self.workers.get(self.sessions.get(session, ""))
         return worker if worker is not None and worker.session == session else None

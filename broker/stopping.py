@@ -4,7 +4,6 @@ Owns what a job is asked and when it does it. Invariant: a job that is paused af
 just that step (or has not trained yet), so that it goes on as if it had never stopped.
 """
 
-from broker.draining import drained_by
 from broker.events import After
 from broker.lifecycle import finish, release_workers, set_state
 from broker.placement import trainer_of
@@ -108,7 +107,7 @@ def _after(job: Job, stop: Stop) -> str:
 def _drain(state: State, job: Job) -> None:
     """A job whose trainer is drained is paused for it."""
     trainer = trainer_of(state, job)
-    drain = drained_by(state, trainer) if trainer is not None else None
+    drain = state.drain_of(trainer) if trainer is not None else None
     if drain is not None and job.stop is None:
         pause(state, job, drain.by, f"{drain.target} is drained{because('', drain.why)}", drain.target)
 

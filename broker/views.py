@@ -1,6 +1,6 @@
 """What clients see of the core's state. Reads only; words for people are made here and in `broker.waits` only."""
 
-from broker.draining import drained_by, standing
+from broker.draining import standing
 from broker.microbatch import Phase
 from broker.placement import involved, lacking
 from broker.state import SECOND, Drain, Job, Lease, State, Worker
@@ -134,7 +134,7 @@ def _node(state: State, worker: Worker, now_ns: int) -> NodeView:
     lease = state.leases.get(worker.lease or "")
     name = "lost" if worker.session is None else "torpid" if worker.torpid else standing(state, worker)
     name = name or ("busy" if lease else "idle")
-    drain = drained_by(state, worker)
+    drain = state.drain_of(worker)
     hello = worker.hello
     return NodeView(
         name=worker.name,

@@ -3,7 +3,7 @@
 Reads only. Invariant: whatever does not run has a reason, and what runs has none.
 """
 
-from broker.draining import drained_by, wanted
+from broker.draining import wanted
 from broker.microbatch import MicroBatch
 from broker.placement import job_of, lacking
 from broker.state import SECOND, Job, State, Worker
@@ -41,7 +41,7 @@ def worker_reason(state: State, worker: Worker, now_ns: int) -> str:
         return f"no heartbeat for {silent_s:.0f} s"
     if not worker.able:
         return "its GPU is lost: restart its process or box"
-    drain = drained_by(state, worker)
+    drain = state.drain_of(worker)
     if drain is not None:
         return "; ".join(part for part in (f"drained{drain.because}", wanted(state, worker)) if part)
     if worker.lease is not None:
