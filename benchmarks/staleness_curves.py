@@ -14,26 +14,18 @@ from collections.abc import Sequence
 from pathlib import Path
 from statistics import mean, stdev
 
+from benchmarks.curves import NODE, Curve, completed, curve_of, draw
 from clients.api import Digend
 from scripts.demo_cluster import ROOT, running
 
-JOB = ROOT / "configs/jobs/shapes-flow-grpo.toml"
-NODE = ROOT / "configs/nodes/laptop.toml"
 MARGIN = 0.03
 KINDS = {"on-policy": 0.0, "staleness 0.5": 0.5}
-
-Curve = list[tuple[int, float]]
 
 
 def run(driver: Digend, seed: int, staleness: float, steps: int) -> tuple[Curve, int]:
     """(evaluation reward by global step, stale micro-batches)."""
-    wanted = [f"seed={seed}", f"schedule.staleness={staleness}", f"training.global_steps={steps}", "eval.every=2"]
-    job = driver.submit(JOB, overrides=[*wanted, "eval.during_samples=4", "checkpoint.every=0"]).job
-    view = driver.wait(job)
-    if view.state != "completed":
-        raise SystemExit(f"{job} is {view.state}: {view.reason}")
-    detail = driver.job(job)
-    return [(each.global_step, each.metrics["reward"]) for each in detail.evaluations], stale_of(driver, job)
+    job = completed(driver, [f"seed={seed}", f"schedule.staleness={staleness}", f"training.global_steps={steps}"])
+    return curve_of(driver, job), stale_of(driver, job)
 
 
 def stale_of(driver: Digend, job: str) -> int:
@@ -55,21 +47,6 @@ def verdict(first: Sequence[float], second: Sequence[float]) -> str:
         f"difference {difference:+.4f}, 90 % interval [{difference - half:+.4f}, {difference + half:+.4f}], "
         f"margin {MARGIN}: {'equivalent' if inside else 'not shown to be equivalent'}"
     )
-
-
-def draw(curves: dict[str, list[Curve]], out: Path) -> None:
-    from matplotlib.figure import Figure
-
-    figure = Figure(figsize=(7, 4), layout="constrained")
-    axes = figure.subplots()
-    for color, (kind, runs) in zip(("tab:blue", "tab:orange"), curves.items(), strict=True):
-        for number, curve in enumerate(runs):
-            label = kind if number == 0 else None
-            axes.plot(*zip(*curve, strict=True), color=color, alpha=0.6, label=label)
-    axes.set_xlabel("global step")
-    axes.set_ylabel("evaluation reward")
-    axes.legend()
-    figure.savefig(out, dpi=120)
 
 
 def main(arguments: Sequence[str]) -> None:
