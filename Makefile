@@ -48,8 +48,9 @@ matrix: setup ## whole matrices, too long for every day
 assets: setup ## make the demo's model and classifiers anew (about 10 minutes)
 	$(BIN)/python -m scripts.assets.make
 
-docs: setup ## write docs/job-file.md, docs/node-file.md, configs/digend.toml and configs/schema
+docs: setup ## write the pages, configs/digend.toml and configs/schema that come from the code
 	$(BIN)/python -m digend.config.docs
+	$(BIN)/python -m daemons.metrics.page
 
 bench-ablation: setup ## the live ablation: real daemons on pinned cores, about 10 minutes
 	$(QUIET) $(BIN)/python -m benchmarks.live_ablation

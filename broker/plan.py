@@ -61,7 +61,7 @@ def plan_evaluation(spec: JobSpec, num_samples: int) -> tuple[GroupPlan, ...]:
 
 def _group(spec: JobSpec, rollout: int, prompt: Prompt) -> GroupPlan:
     rules, key = spec.rules, (spec.seed, rollout, prompt.uid)
-    window = _window(spec, rollout, prompt)
+    window = Window(0, spec.num_timesteps) if rules.ode else _window(spec, rollout, prompt)
     samples = tuple(
         SampleRequest(
             index=index,
@@ -75,7 +75,7 @@ def _group(spec: JobSpec, rollout: int, prompt: Prompt) -> GroupPlan:
     num_trained = len(samples) if rules.best_of_n is None else rules.best_of_n
     return GroupPlan(
         prompt=prompt,
-        levels=levels(spec.num_timesteps, window, rules.noise_level),
+        levels=levels(spec.num_timesteps, window, 0.0 if rules.ode else rules.noise_level),
         samples=samples,
         num_pairs=num_trained * len(samples[0].timesteps),
     )

@@ -22,6 +22,8 @@ class RolloutRules:
     """Drawn for each group or each global step, or moved on by one each `window_every` global steps."""
     window_every: int = 1
     window_roll_back: bool = False
+    ode: bool = False
+    """No noise, so no window: any timestep may be trained."""
     kernel: str = "flow_sde"
     timestep_fraction: float = 1.0
     timestep_order: Order = "first"

@@ -2,7 +2,7 @@
 
 from broker.draining import standing
 from broker.microbatch import Phase
-from broker.placement import involved, lacking
+from broker.placement import involved, job_of, lacking
 from broker.state import SECOND, Drain, Job, Lease, State, Worker
 from broker.waits import NOTHING, job_reason, sq_reason, uq_reason, worker_reason
 from digend.wire.devices import DeviceState
@@ -88,6 +88,7 @@ def status_view(state: State, now_ns: int, started_ns: int) -> StatusView:
         bubble_share=_bubble_share(state, jobs, now_ns),
         drains=tuple(_drain(drain, now_ns) for drain in state.drains.values()),
         problems=_problems(state, jobs, now_ns),
+        now_ns=now_ns,
     )
 
 
@@ -136,6 +137,7 @@ def _node(state: State, worker: Worker, now_ns: int) -> NodeView:
     name = name or ("busy" if lease else "idle")
     drain = state.drain_of(worker)
     hello = worker.hello
+    since = lease.start_ns if lease else worker.idle_since if job_of(state, worker) is not None else None
     return NodeView(
         name=worker.name,
         role=worker.role,
@@ -154,6 +156,10 @@ def _node(state: State, worker: Worker, now_ns: int) -> NodeView:
         health=health(worker.device) if worker.device else "",
         device_state=worker.device,
         reason=worker_reason(state, worker, now_ns),
+        task=lease.label if lease else "",
+        for_s=None if since is None else (now_ns - since) / SECOND,
+        cause="" if lease or since is None else worker.idle_cause,
+        bubble=lease is None and since is not None and worker.idle_bubble,
     )
 
 

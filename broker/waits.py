@@ -50,6 +50,8 @@ def worker_reason(state: State, worker: Worker, now_ns: int) -> str:
 
 
 def _idle_reason(state: State, worker: Worker) -> str:
+    if worker.role == "recorder":
+        return "waits for records"
     running = state.active()
     if not running:
         return f"{NOTHING}: no job runs"

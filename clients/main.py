@@ -19,6 +19,7 @@ VERBS = {
     "submit": "Submit a job file.",
     "jobs": "List all jobs.",
     "status": "What the driver, its workers and the running job do.",
+    "top": "Driver, jobs and workers on one screen, live.",
     "watch": "Follow a job until it is over.",
     "wait": "Wait until a job is over.",
     "queue": "List the micro-batches that wait for scoring or update.",

@@ -49,9 +49,10 @@ def num_trained(job: JobConfig) -> int:
     """Timesteps that are trained of a sample: a share of the window, at least one."""
     spec = plugins.algorithm_spec(job.algorithm.name)
     rules = spec.rules(spec.options.model_validate(job.algorithm.options), job)
-    window = draw_window(
-        job.sampling.num_timesteps, rules.window_size, rules.window_lo, rules.window_hi, kernel=job.sampling.kernel
-    )
+    num_timesteps = job.sampling.num_timesteps
+    if rules.ode:
+        return len(select_timesteps(range(num_timesteps), rules.timestep_fraction))
+    window = draw_window(num_timesteps, rules.window_size, rules.window_lo, rules.window_hi, kernel=job.sampling.kernel)
     return len(select_timesteps(window.indexes, rules.timestep_fraction))
 
 

@@ -43,6 +43,7 @@ class Settings:
         self._begun = config
         self._config = config
         self._notifier = notifier
+        self._reread = reread
         self._live = {"log_level": lambda config: set_level(config.log_level), **(live or {})}
 
     def listen(self) -> None:

@@ -18,6 +18,7 @@ from logging import LogRecord, makeLogRecord
 from logging.handlers import RotatingFileHandler
 from pathlib import Path
 
+from daemons import keyring
 from daemons.backoff import Backoff
 from daemons.children import WORKER_ROLES, Child, Program, programs
 from daemons.ready import wait_until_ready
@@ -25,6 +26,7 @@ from digend.config.errors import ConfigError, Problem
 from digend.config.layers import Places
 from digend.config.node import NodeConfig
 from digend.exitcodes import ExitCode
+from digend.net.security import Security
 from digend.telemetry.logs import logger, set_up
 
 log = logger()
@@ -147,6 +149,7 @@ async def supervise(
     chosen = programs(node)
     if not chosen:
         raise _refused(places, "names no process: add [driver], [generator], [trainer], [reward] or recorder = true")
+    security = keyring.load(node)
     try:
         logs = LogFiles(Path(node.state) / "logs", prefixed=node.log_format == "console")
     except OSError as error:
@@ -170,7 +173,7 @@ async def supervise(
         loop = asyncio.get_running_loop()
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, supervisor.ask_to_stop)
-        telling = asyncio.create_task(_tell_ready(node, places, chosen, ready_file), name="ready")
+        telling = asyncio.create_task(_tell_ready(node, places, chosen, ready_file, security), name="ready")
         try:
             return await supervisor.run()
         finally:
@@ -178,8 +181,11 @@ async def supervise(
             await asyncio.gather(telling, return_exceptions=True)
 
 
-async def _tell_ready(node: NodeConfig, places: Places, chosen: list[Program], ready_file: str | None) -> None:
-    await wait_until_ready(node, [program.worker_name(node.name) for program in chosen if program.role != "driver"])
+async def _tell_ready(
+    node: NodeConfig, places: Places, chosen: list[Program], ready_file: str | None, security: Security | None
+) -> None:
+    workers = [program.worker_name(node.name) for program in chosen if program.role != "driver"]
+    await wait_until_ready(node, workers, security)
     _say_ready(ready_file)
     if node.driver and node.log_format == "console":
         where = f" --node {places.node_file}" if places.node_file else ""

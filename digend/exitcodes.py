@@ -14,4 +14,5 @@ class ExitCode(IntEnum):
     ASKED_TO_STOP = 42
     DRIVER_UNREACHABLE = 69
     TIMED_OUT = 75
+    NOT_PERMITTED = 77
     BAD_CONFIG = 78

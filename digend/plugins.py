@@ -29,12 +29,17 @@ OWN: Final[Mapping[str, Mapping[str, str]]] = {
     MODELS: {
         "flux": "digend.models.flux:spec",
         "sd3": "digend.models.sd3:spec",
+        "qwen_image": "digend.models.qwen_image:spec",
+        "hunyuan_video": "digend.models.hunyuan_video:spec",
         "wan": "digend.models.wan:spec",
+        "wan22": "digend.models.wan22:spec",
     },
     ALGORITHMS: {
         "flow_grpo": "digend.algorithms.flow_grpo:spec",
         "dance_grpo": "digend.algorithms.dance_grpo:spec",
         "mix_grpo": "digend.algorithms.mix_grpo:spec",
+        "grpo_guard": "digend.algorithms.grpo_guard:spec",
+        "diffusion_nft": "digend.algorithms.diffusion_nft:spec",
     },
     REWARDS: {
         "jpeg_compressibility": "digend.rewards.jpeg:compressibility",

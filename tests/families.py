@@ -25,7 +25,7 @@ MAX_TOKENS = 8
 @dataclass(frozen=True, kw_only=True)
 class Family:
     """`sampling`: keys of the job's table; `stock`: further arguments of the stock pipeline's call, its guidance named
-    by `guidance_argument`; `conditions`: its arguments for embeddings, by their name in a condition."""
+    by `guidance_argument`; `conditions`: what of a condition it takes, under the same names."""
 
     name: str
     build: Callable[[Path], Path]
@@ -33,7 +33,7 @@ class Family:
     options: Mapping[str, Any] = field(default_factory=lambda: {"max_sequence_length": MAX_TOKENS})
     stock: Mapping[str, Any] = field(default_factory=lambda: {"max_sequence_length": MAX_TOKENS})
     guidance_argument: str = "guidance_scale"
-    conditions: Mapping[str, str] = field(default_factory=dict)
+    conditions: Sequence[str] = ()
 
     @property
     def spec(self) -> ModelSpec:
@@ -101,8 +101,8 @@ def rngs(seeds: Sequence[int]) -> list[torch.Generator]:
 
 _SIZE = {"height": 32, "width": 64}
 _VIDEO = {"height": 32, "width": 32, "num_frames": 5}
-_EMBEDS = ("prompt_embeds", "pooled_prompt_embeds")
-_BOTH = {name: name for sign in ("", "negative_") for name in (f"{sign}prompt_embeds", f"{sign}pooled_prompt_embeds")}
+_ONE = ("prompt_embeds", "negative_prompt_embeds")
+_POOLED = ("prompt_embeds", "pooled_prompt_embeds")
 
 FAMILIES = {
     family.name: family
@@ -111,14 +111,42 @@ FAMILIES = {
             name="flux",
             build=pipelines.build_flux,
             sampling={**_SIZE, "guidance_scale": 3.5},
-            conditions={name: name for name in _EMBEDS},
+            conditions=_POOLED,
         ),
-        Family(name="sd3", build=pipelines.build_sd3, sampling={**_SIZE, "guidance_scale": 4.5}, conditions=_BOTH),
+        Family(
+            name="sd3",
+            build=pipelines.build_sd3,
+            sampling={**_SIZE, "guidance_scale": 4.5},
+            conditions=(*_POOLED, "negative_prompt_embeds", "negative_pooled_prompt_embeds"),
+        ),
+        Family(
+            name="qwen_image",
+            build=pipelines.build_qwen_image,
+            sampling={**_SIZE, "guidance_scale": 4.0},
+            options={"max_sequence_length": 64},
+            stock={"max_sequence_length": 64},
+            guidance_argument="true_cfg_scale",
+            conditions=_ONE,
+        ),
         Family(
             name="wan",
             build=pipelines.build_wan,
             sampling={**_VIDEO, "guidance_scale": 5.0},
-            conditions={name: name for name in ("prompt_embeds", "negative_prompt_embeds")},
+            conditions=_ONE,
+        ),
+        Family(
+            name="wan22",
+            build=pipelines.build_wan22,
+            sampling={**_VIDEO, "guidance_scale": 4.0},
+            options={"max_sequence_length": MAX_TOKENS, "guidance_scale_2": 3.0},
+            stock={"max_sequence_length": MAX_TOKENS, "guidance_scale_2": 3.0},
+            conditions=_ONE,
+        ),
+        Family(
+            name="hunyuan_video",
+            build=pipelines.build_hunyuan_video,
+            sampling={**_VIDEO, "guidance_scale": 6.0},
+            conditions=(*_POOLED, "prompt_attention_mask"),
         ),
     )
 }

@@ -1,7 +1,4 @@
-"""Tiny pipelines with random weights, of the stock classes, written to a folder and loaded from it as any model is.
-
-The vocabularies are written by hand: trained ones differ from process to process.
-"""
+"""Tiny pipelines with random weights, of the stock classes, written to a folder and loaded from it as any model is."""
 
 from __future__ import annotations
 
@@ -11,29 +8,37 @@ from typing import Any
 import torch
 from diffusers import (
     AutoencoderKL,
+    AutoencoderKLHunyuanVideo,
+    AutoencoderKLQwenImage,
     AutoencoderKLWan,
     FlowMatchEulerDiscreteScheduler,
     FluxPipeline,
     FluxTransformer2DModel,
+    HunyuanVideoPipeline,
+    HunyuanVideoTransformer3DModel,
+    QwenImagePipeline,
+    QwenImageTransformer2DModel,
     SD3Transformer2DModel,
     StableDiffusion3Pipeline,
     WanPipeline,
     WanTransformer3DModel,
 )
-from tokenizers import pre_tokenizers
 from transformers import (
     CLIPTextConfig,
     CLIPTextModel,
     CLIPTextModelWithProjection,
-    CLIPTokenizer,
+    LlamaConfig,
+    LlamaModel,
+    Qwen2_5_VLConfig,
+    Qwen2_5_VLForConditionalGeneration,
     T5Config,
     T5EncoderModel,
-    T5TokenizerFast,
     UMT5Config,
     UMT5EncoderModel,
 )
 
-WORDS = ("a", "red", "green", "blue", "circle", "square", "triangle", "of", "photo")
+from tests.tokenizers import clip_tokenizer, llama_tokenizer, qwen_tokenizer, t5_tokenizer
+
 PROMPTS = ("a red circle", "a blue square", "a photo of a green triangle")
 SIZE = 32
 """Pixels a side: 4 packed tokens."""
@@ -45,7 +50,7 @@ HIDDEN = 32
 def build_flux(folder: Path, seed: int = 0) -> Path:
     """One double and one single block, 2 heads of 16, guidance embedding; about 170,000 parameters in all."""
     torch.manual_seed(seed)
-    clip_tokenizer, t5_tokenizer = _clip_tokenizer(), _t5_tokenizer()
+    tokenizer, tokenizer_2 = clip_tokenizer(), t5_tokenizer(MAX_TOKENS)
     transformer = FluxTransformer2DModel(
         patch_size=1,
         in_channels=4 * LATENT_CHANNELS,
@@ -68,10 +73,10 @@ def build_flux(folder: Path, seed: int = 0) -> Path:
             max_image_seq_len=4096,
         ),
         vae=_vae(),
-        text_encoder=_clip(clip_tokenizer),
-        tokenizer=clip_tokenizer,
-        text_encoder_2=_t5(t5_tokenizer),
-        tokenizer_2=t5_tokenizer,
+        text_encoder=_clip(tokenizer),
+        tokenizer=tokenizer,
+        text_encoder_2=_t5(tokenizer_2),
+        tokenizer_2=tokenizer_2,
         transformer=transformer,
     )
     pipeline.save_pretrained(folder, safe_serialization=True)
@@ -81,8 +86,8 @@ def build_flux(folder: Path, seed: int = 0) -> Path:
 def build_sd3(folder: Path, seed: int = 0) -> Path:
     """Two joint blocks, the first with a second attention as in 3.5 medium, 2 heads of 16."""
     torch.manual_seed(seed)
-    clips = [_clip_tokenizer() for _ in range(2)]
-    t5_tokenizer = _t5_tokenizer()
+    clips = [clip_tokenizer() for _ in range(2)]
+    tokenizer_3 = t5_tokenizer(MAX_TOKENS)
     transformer = SD3Transformer2DModel(
         sample_size=8,
         patch_size=2,
@@ -106,8 +111,8 @@ def build_sd3(folder: Path, seed: int = 0) -> Path:
         tokenizer=clips[0],
         text_encoder_2=encoders[1],
         tokenizer_2=clips[1],
-        text_encoder_3=_t5(t5_tokenizer),
-        tokenizer_3=t5_tokenizer,
+        text_encoder_3=_t5(tokenizer_3),
+        tokenizer_3=tokenizer_3,
         transformer=transformer,
     )
     pipeline.save_pretrained(folder, safe_serialization=True)
@@ -117,13 +122,110 @@ def build_sd3(folder: Path, seed: int = 0) -> Path:
 def build_wan(folder: Path, seed: int = 0, scheduler: Any = None) -> Path:
     """Two blocks, 2 heads of 12; a VAE of factor 8 in space and 4 in time."""
     torch.manual_seed(seed)
-    tokenizer = _t5_tokenizer()
+    tokenizer = t5_tokenizer(MAX_TOKENS)
     pipeline = WanPipeline(
         tokenizer=tokenizer,
         text_encoder=_t5(tokenizer, UMT5EncoderModel, UMT5Config),
         vae=_video_vae(AutoencoderKLWan),
         scheduler=scheduler or FlowMatchEulerDiscreteScheduler(shift=3.0),
         transformer=_wan_transformer(),
+    )
+    pipeline.save_pretrained(folder, safe_serialization=True)
+    return folder
+
+
+def build_wan22(folder: Path, seed: int = 0) -> Path:
+    """Wan with a second transformer below a timestep of 875."""
+    torch.manual_seed(seed)
+    tokenizer = t5_tokenizer(MAX_TOKENS)
+    pipeline = WanPipeline(
+        tokenizer=tokenizer,
+        text_encoder=_t5(tokenizer, UMT5EncoderModel, UMT5Config),
+        vae=_video_vae(AutoencoderKLWan),
+        scheduler=FlowMatchEulerDiscreteScheduler(shift=3.0),
+        transformer=_wan_transformer(),
+        transformer_2=_wan_transformer(),
+        boundary_ratio=0.875,
+    )
+    pipeline.save_pretrained(folder, safe_serialization=True)
+    return folder
+
+
+def build_qwen_image(folder: Path, seed: int = 0) -> Path:
+    """Two blocks, 2 heads of 16, behind a Qwen2.5-VL of two layers whose tokenizer knows the pipeline's template."""
+    torch.manual_seed(seed)
+    template = "<|im_start|>system\nDescribe the image by detailing the color, shape, size, texture, quantity, text, "
+    template += "spatial relationships of the objects and background:<|im_end|>\n<|im_start|>user\n{}<|im_end|>\n"
+    tokenizer = qwen_tokenizer(template + "<|im_start|>assistant\n")
+    transformer = QwenImageTransformer2DModel(
+        patch_size=2,
+        in_channels=4 * LATENT_CHANNELS,
+        out_channels=LATENT_CHANNELS,
+        num_layers=2,
+        attention_head_dim=16,
+        num_attention_heads=2,
+        joint_attention_dim=HIDDEN,
+        axes_dims_rope=(4, 6, 6),
+    )
+    pipeline = QwenImagePipeline(
+        scheduler=FlowMatchEulerDiscreteScheduler(
+            use_dynamic_shifting=True,
+            base_shift=0.5,
+            max_shift=0.9,
+            base_image_seq_len=256,
+            max_image_seq_len=8192,
+            shift_terminal=0.02,
+            time_shift_type="exponential",
+        ),
+        vae=_video_vae(AutoencoderKLQwenImage),
+        text_encoder=_qwen_vl(tokenizer),
+        tokenizer=tokenizer,
+        transformer=transformer,
+    )
+    assert pipeline.prompt_template_encode == template + "<|im_start|>assistant\n"
+    pipeline.save_pretrained(folder, safe_serialization=True)
+    return folder
+
+
+def build_hunyuan_video(folder: Path, seed: int = 0) -> Path:
+    """One double, one single and one refiner block, 2 heads of 10; a Llama of four layers, because the third from the
+    end is what the pipeline reads."""
+    from diffusers.pipelines.hunyuan_video.pipeline_hunyuan_video import DEFAULT_PROMPT_TEMPLATE
+
+    torch.manual_seed(seed)
+    tokenizer, tokenizer_2 = llama_tokenizer(DEFAULT_PROMPT_TEMPLATE["template"]), clip_tokenizer()
+    transformer = HunyuanVideoTransformer3DModel(
+        in_channels=LATENT_CHANNELS,
+        out_channels=LATENT_CHANNELS,
+        num_attention_heads=2,
+        attention_head_dim=10,
+        num_layers=1,
+        num_single_layers=1,
+        num_refiner_layers=1,
+        patch_size=2,
+        patch_size_t=1,
+        guidance_embeds=True,
+        text_embed_dim=HIDDEN,
+        pooled_projection_dim=HIDDEN,
+        rope_axes_dim=(2, 4, 4),
+    )
+    vae = AutoencoderKLHunyuanVideo(
+        latent_channels=LATENT_CHANNELS,
+        block_out_channels=(8, 8, 8, 8),
+        layers_per_block=1,
+        norm_num_groups=4,
+        spatial_compression_ratio=8,
+        temporal_compression_ratio=4,
+        mid_block_add_attention=True,
+    )
+    pipeline = HunyuanVideoPipeline(
+        text_encoder=_llama(tokenizer),
+        tokenizer=tokenizer,
+        transformer=transformer,
+        vae=vae,
+        scheduler=FlowMatchEulerDiscreteScheduler(shift=7.0),
+        text_encoder_2=_clip(tokenizer_2),
+        tokenizer_2=tokenizer_2,
     )
     pipeline.save_pretrained(folder, safe_serialization=True)
     return folder
@@ -144,21 +246,6 @@ def _wan_transformer() -> Any:
         qk_norm="rms_norm_across_heads",
         rope_max_seq_len=32,
     )
-
-
-def _clip_tokenizer() -> Any:
-    """Byte-level pieces only: every character is a token, the last of a word marked."""
-    alphabet = sorted(pre_tokenizers.ByteLevel.alphabet())
-    tokens = [*alphabet, *(byte + "</w>" for byte in alphabet), "<|startoftext|>", "<|endoftext|>"]
-    vocab = {token: index for index, token in enumerate(tokens)}
-    return CLIPTokenizer(vocab=vocab, merges=[], model_max_length=77)
-
-
-def _t5_tokenizer() -> Any:
-    specials = [("<pad>", 0.0), ("</s>", 0.0), ("<unk>", 0.0), ("▁", -2.0)]
-    characters = [(chr(code), -8.0) for code in range(33, 127)]
-    words = [("▁" + word, -1.0) for word in WORDS]
-    return T5TokenizerFast(vocab=specials + words + characters, extra_ids=0, model_max_length=MAX_TOKENS)
 
 
 def _clip(tokenizer: Any, kind: Any = CLIPTextModel, hidden: int = HIDDEN) -> Any:
@@ -191,6 +278,54 @@ def _t5(tokenizer: Any, kind: Any = T5EncoderModel, config_kind: Any = T5Config)
         decoder_start_token_id=0,
     )
     return kind(config).eval()
+
+
+def _llama(tokenizer: Any) -> Any:
+    config = LlamaConfig(
+        vocab_size=len(tokenizer),
+        hidden_size=HIDDEN,
+        intermediate_size=2 * HIDDEN,
+        num_hidden_layers=4,
+        num_attention_heads=4,
+        num_key_value_heads=2,
+        max_position_embeddings=2048,
+        bos_token_id=tokenizer.bos_token_id,
+        eos_token_id=tokenizer.eos_token_id,
+        pad_token_id=tokenizer.pad_token_id,
+    )
+    return LlamaModel(config).eval()
+
+
+def _qwen_vl(tokenizer: Any) -> Any:
+    text = {
+        "vocab_size": len(tokenizer),
+        "hidden_size": HIDDEN,
+        "intermediate_size": 2 * HIDDEN,
+        "num_hidden_layers": 2,
+        "num_attention_heads": 4,
+        "num_key_value_heads": 2,
+        "max_position_embeddings": 2048,
+        "rope_parameters": {"rope_type": "default", "mrope_section": [1, 1, 2], "rope_theta": 1e6},
+    }
+    vision = {
+        "depth": 1,
+        "hidden_size": 16,
+        "intermediate_size": 32,
+        "num_heads": 2,
+        "out_hidden_size": HIDDEN,
+        "patch_size": 14,
+        "fullatt_block_indexes": [0],
+    }
+    marks = {
+        f"{name}_token_id": tokenizer.convert_tokens_to_ids(f"<|{mark}|>")
+        for name, mark in (
+            ("image", "image_pad"),
+            ("video", "video_pad"),
+            ("vision_start", "vision_start"),
+            ("vision_end", "vision_end"),
+        )
+    }
+    return Qwen2_5_VLForConditionalGeneration(Qwen2_5_VLConfig(text_config=text, vision_config=vision, **marks)).eval()
 
 
 def _vae() -> Any:

@@ -3,10 +3,13 @@
 Invariant: garbage costs at most one reply and one log line a peer and minute, and never the driver's life.
 """
 
+from digend.exitcodes import ExitCode
 from digend.net.server import Fault
 from digend.telemetry.logs import logger
-from digend.wire.errors import WrongProtocol
-from digend.wire.messages import Refused
+from digend.wire.errors import NotAllowed, NotListed, ProtocolError, WrongProtocol
+from digend.wire.messages import ErrorReply, Refused
+from digend.wire.registry import named
+from digend.wire.verbs import FROM_CLIENT
 
 EVERY_NS = 60_000_000_000
 REMEMBERED = 1024
@@ -18,7 +21,7 @@ class Faults:
     def __init__(self) -> None:
         self._told_ns: dict[bytes, int] = {}
 
-    def reply(self, fault: Fault, now_ns: int) -> Refused | None:
+    def reply(self, fault: Fault, now_ns: int) -> Refused | ErrorReply | None:
         """What to tell the peer, if it is time to."""
         told = self._told_ns.pop(fault.peer, None)
         recent = told is not None and now_ns - told < EVERY_NS
@@ -28,4 +31,11 @@ class Faults:
         if recent:
             return None
         logger().warning("not a message", peer=fault.peer.hex(), error=str(fault.error))
-        return Refused(reason=str(fault.error), fatal=isinstance(fault.error, WrongProtocol))
+        return _told(fault.error)
+
+
+def _told(error: ProtocolError) -> Refused | ErrorReply:
+    """A request that this peer may not make ends like any other that the driver says no to."""
+    if isinstance(error, NotAllowed) and named(error.name) in FROM_CLIENT:
+        return ErrorReply(request="", code=int(ExitCode.NOT_PERMITTED), message=str(error))
+    return Refused(reason=str(error), fatal=isinstance(error, WrongProtocol | NotListed))

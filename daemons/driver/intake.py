@@ -22,6 +22,7 @@ from daemons.driver.draft import Draft
 from daemons.driver.sessions import Session, Sessions
 from daemons.driver.stream import RecordStream
 from digend import __version__
+from digend.net.security import Grant
 from digend.telemetry.logs import logger
 from digend.wire.messages import (
     Goodbye,
@@ -45,7 +46,9 @@ UNKNOWN = Refused(reason="unknown session")
 
 
 class Intake:
-    """`send(peer, message)` is for what need not wait for the journal: no decision is in it."""
+    """`send(peer, message)` is for what need not wait for the journal: no decision is in it. `grant(peer)` is what the
+    list says of the key that a message came with; None without keys.
+    """
 
     def __init__(
         self,
@@ -54,19 +57,22 @@ class Intake:
         welcome: Callable[[str], Welcome],
         has_job: Callable[[str], bool],
         send: Callable[[bytes, Reply], None],
+        grant: Callable[[bytes], Grant | None],
     ) -> None:
         self._sessions = sessions
         self._stream = stream
         self._welcome = welcome
         self._has_job = has_job
         self._send = send
+        self._grant = grant
 
     def take(self, peer: bytes, message: FromWorker, draft: Draft, now_ns: int) -> None:
         """Adds to the draft what the message means."""
         if isinstance(message, Hello):
             self._hello(peer, message, draft)
             return
-        session = self._sessions.get(message.session, peer)
+        grant = self._grant(peer)
+        session = self._sessions.get(message.session, peer, grant.public if grant else "")
         if session is None:
             self._send(peer, UNKNOWN)
         elif isinstance(message, Heartbeat):
@@ -80,13 +86,16 @@ class Intake:
                 self._stream.detach(session.id)
 
     def _hello(self, peer: bytes, hello: Hello, draft: Draft) -> None:
+        grant = self._grant(peer)
+        reason = claims_too_much(hello, grant) if grant else ""
         theirs = hello.versions.digend
-        if theirs != __version__:
+        if not reason and theirs != __version__:
             reason = f"{hello.name} runs digend {theirs}, the driver {__version__}: install the same on both"
+        if reason:
             self._send(peer, Refused(reason=reason, fatal=True))
             logger().warning("worker refused", worker=hello.name, reason=reason)
             return
-        session, earlier = self._sessions.open(peer, hello)
+        session, earlier = self._sessions.open(peer, hello, grant.public if grant else "")
         if earlier is not None:
             self._replaced(earlier, hello)
         self._send(peer, self._welcome(session.id))
@@ -118,6 +127,18 @@ class Intake:
         draft.persisted[message.job] = message.next_seq
         if self._has_job(message.job):
             draft.add(RecordsPersisted(job=message.job, next_seq=message.next_seq))
+
+
+def claims_too_much(hello: Hello, grant: Grant) -> str:
+    """Why a HELLO cannot come from who has the key; "" where it can."""
+    if hello.node != grant.name or not hello.name.startswith(f"{hello.node}/{hello.role}/"):
+        return (
+            f"{hello.name} of node {hello.node} came with the key of {grant.name}: `name` in keys.toml and the node "
+            "file must be the same"
+        )
+    if hello.role not in grant.roles:
+        return f"the key of {grant} is not listed for a {hello.role}: add the role to it in keys.toml"
+    return ""
 
 
 def event(message: TaskDone | TaskFailed | Staged | StageFailed | Goodbye) -> Event:

@@ -12,6 +12,7 @@ from pathlib import Path
 from broker.core import Core
 from broker.events import DriverStarted
 from broker.views import job_views
+from daemons import keyring
 from daemons.driver.archive import Archive
 from daemons.driver.clock import Clock
 from daemons.driver.journal import Journal
@@ -23,10 +24,14 @@ from daemons.driver.shell import Driver
 from daemons.driver.submission import Register
 from daemons.driver.summaries import Summaries
 from daemons.driver.uploads import Uploads
+from daemons.metrics.driver import DriverMetrics
+from daemons.metrics.endpoint import CannotListen, serving
 from daemons.notify import Notifier
 from daemons.reload import Reread, Settings
+from digend.config.errors import ConfigError
 from digend.config.node import DriverNodeConfig, NodeConfig
 from digend.exitcodes import ExitCode
+from digend.net.security import Security
 from digend.net.server import ControlServer
 from digend.telemetry import logs
 from digend.telemetry.stages import FINAL_STATES
@@ -47,7 +52,7 @@ def run(node: NodeConfig, reread: Reread | None = None) -> int:
     logs.set_up(node.log_format, node.log_level, f"{node.name}/driver")
     try:
         return asyncio.run(_main(node, reread))
-    except (CannotStart, JournalUnusable) as error:
+    except (CannotStart, CannotListen, ConfigError, JournalUnusable) as error:
         logs.logger().error("cannot start", reason=str(error))
         return ExitCode.BAD_CONFIG
     except JournalFull as error:
@@ -62,16 +67,19 @@ async def _main(node: NodeConfig, reread: Reread | None) -> int:
         loop.add_signal_handler(number, stop.set)
     notifier = Notifier()
     notifier.status("reading the journal")
-    server = await _bind(node)
+    security = keyring.load(node)
+    server = await _bind(node, security)
     try:
         journal = _journal(node)
         try:
-            driver = assemble(node, server, journal, notifier)
+            metrics = DriverMetrics() if node.metrics else None
+            driver = assemble(node, server, journal, notifier, metrics)
             if reread is not None:
                 live = dict.fromkeys(LIMITS, lambda config: driver.set_timing(config.timing))
-                Settings(reread, "driver", node, notifier, live).listen()
+                Settings(keyring.rereading(reread, security), "driver", node, notifier, live).listen()
             logs.logger().info("driver started", address=server.address, epoch=journal.epoch)
-            await driver.run(stop)
+            with serving(node, "driver", 0, metrics):
+                await driver.run(stop)
         finally:
             journal.close()
     finally:
@@ -80,9 +88,9 @@ async def _main(node: NodeConfig, reread: Reread | None) -> int:
     return ExitCode.ASKED_TO_STOP
 
 
-async def _bind(node: NodeConfig) -> ControlServer:
+async def _bind(node: NodeConfig, security: Security | None) -> ControlServer:
     try:
-        return await ControlServer.bind(node.address)
+        return await ControlServer.bind(node.address, security=security, refused=keyring.told)
     except (OSError, ValueError) as error:
         raise CannotStart(f"address: {error}") from error
 
@@ -102,7 +110,13 @@ def _writable(folder: Path, key: str) -> None:
         raise CannotStart(f"{key}: {folder} is not writable")
 
 
-def assemble(node: NodeConfig, server: ControlServer, journal: Journal, notifier: Notifier | None = None) -> Driver:
+def assemble(
+    node: NodeConfig,
+    server: ControlServer,
+    journal: Journal,
+    notifier: Notifier | None = None,
+    metrics: DriverMetrics | None = None,
+) -> Driver:
     """A driver that has read its journal and is about to begin. Raises JournalUnusable, JournalFull."""
     clock = Clock(journal.now_ns)
     core, summaries = _restored(journal, clock)
@@ -124,6 +138,7 @@ def assemble(node: NodeConfig, server: ControlServer, journal: Journal, notifier
             rejoin_s=timing.rejoin_s,
         ),
         notifier=notifier,
+        metrics=metrics,
         place=Place(node=node.name, journal=journal.path, state=Path(node.state), runs=Path(node.runs)),
     )
 

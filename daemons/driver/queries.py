@@ -70,7 +70,7 @@ _ROOM_BYTES = MAX_MESSAGE_BYTES - 16 * 1024
 
 
 class Queries:
-    """`problems` says what is wrong beside what the core knows (a full disk)."""
+    """`problems` says what is wrong beside what the core knows (a full disk)"""
 
     def __init__(
         self,

@@ -6,6 +6,7 @@ most one live session; a session id is used once in the cluster's life (it carri
 
 from dataclasses import dataclass, replace
 
+from daemons.driver.words import traffic
 from digend.wire.messages import Heartbeat, Hello
 from digend.wire.views import NodeView
 
@@ -20,6 +21,8 @@ class Session:
     id: str
     peer: bytes
     hello: Hello
+    key: str = ""
+    """Public key that it came with, and that all its messages must come with; "" without keys."""
     passed_ns: int = 0
     progress: tuple[str | None, int] = (None, 0)
     clock_ahead_s: float | None = None
@@ -27,43 +30,63 @@ class Session:
 
 
 class Sessions:
-    """Live sessions of one driver epoch."""
+    """Live sessions of one driver epoch. `encrypted`: whether what is said to the driver is."""
 
-    def __init__(self, epoch: int) -> None:
+    def __init__(self, epoch: int, *, encrypted: bool = False) -> None:
         self._epoch = epoch
+        self._encrypted = encrypted
         self._count = 0
         self._live: dict[str, Session] = {}
+        self._roles: dict[bytes, str] = {}
 
-    def open(self, peer: bytes, hello: Hello) -> tuple[Session, Session | None]:
+    def open(self, peer: bytes, hello: Hello, key: str = "") -> tuple[Session, Session | None]:
         """A new session, and the one of the same name that it replaces."""
         earlier = next((each for each in self._live.values() if each.hello.name == hello.name), None)
         if earlier is not None:
-            del self._live[earlier.id]
+            self.close(earlier.id)
         self._count += 1
-        session = Session(f"s{self._epoch}.{self._count}", peer, hello)
+        session = Session(f"s{self._epoch}.{self._count}", peer, hello, key)
         self._live[session.id] = session
+        self._roles[peer] = hello.role
         return session, earlier
 
-    def get(self, session: str, peer: bytes | None = None) -> Session | None:
-        """The live session; after a reconnect it is reached at the peer that speaks for it now."""
+    def get(self, session: str, peer: bytes | None = None, key: str = "") -> Session | None:
+        """The live session; after a reconnect it is reached at the peer that speaks for it now, with the same key."""
         found = self._live.get(session)
         if found is not None and peer is not None:
+            if found.key != key:
+                return None
+            self._roles.pop(found.peer, None)
+            self._roles[peer] = found.hello.role
             found.peer = peer
         return found
 
+    def role_of(self, peer: bytes) -> str | None:
+        """The role that a peer has taken in its live session."""
+        return self._roles.get(peer)
+
     def seen(self, nodes: tuple[NodeView, ...]) -> tuple[NodeView, ...]:
-        """The core's view of workers, with what only their sessions tell: host, run folders, clock."""
+        """The core's view of workers, with what only their sessions tell: host, run folders, clock, traffic."""
         return tuple(self._seen(node) for node in nodes)
 
     def _seen(self, node: NodeView) -> NodeView:
         found = self._live.get(node.session)
         if found is None:
             return node
-        return replace(node, host=found.hello.host, runs=found.hello.runs, clock_ahead_s=found.clock_ahead_s)
+        return replace(
+            node,
+            host=found.hello.host,
+            runs=found.hello.runs,
+            clock_ahead_s=found.clock_ahead_s,
+            traffic=traffic(found.hello, self._encrypted),
+        )
 
     def close(self, session: str) -> Session | None:
         """Forgets a session; None if it was not live."""
-        return self._live.pop(session, None)
+        found = self._live.pop(session, None)
+        if found is not None:
+            self._roles.pop(found.peer, None)
+        return found
 
     def worth_an_event(self, session: Session, beat: Heartbeat, now_ns: int) -> bool:
         """Whether the core should see this heartbeat: there is progress, or the last is a while ago."""

@@ -9,11 +9,14 @@ no room the clock stands still, nothing is stepped, and nothing new is taken.
 """
 
 import asyncio
+from collections.abc import Iterable
+from time import perf_counter
 from typing import get_args
 
 from broker.commands import Command, Evict, SendTask, WakeAt, Write
 from broker.core import Core
 from broker.events import Event, LimitsChanged, TaskBroke, Tick, WorkerGone
+from broker.state import Lease
 from daemons.driver import outbox
 from daemons.driver.archive import Archive
 from daemons.driver.clock import Clock
@@ -33,6 +36,7 @@ from daemons.driver.submission import Refusal, Register, prepare
 from daemons.driver.summaries import Summaries
 from daemons.driver.uploads import Uploads
 from daemons.driver.words import in_words
+from daemons.metrics.driver import DriverMetrics
 from daemons.notify import Notifier
 from digend.config.node import TimingConfig
 from digend.net.server import ControlServer, Fault
@@ -40,6 +44,7 @@ from digend.telemetry.logs import logger
 from digend.wire.errors import TooLarge
 from digend.wire.messages import Cancel, ErrorReply, Records, Submit, Upload, Welcome
 from digend.wire.tasks import Receipt, TaskError
+from digend.wire.views import StatusView
 
 RETRY_S = 1.0
 """Between two looks at the disk, and two tries to write a turn that found no room."""
@@ -69,6 +74,7 @@ class Driver:
         started: Event,
         notifier: Notifier | None = None,
         place: Place,
+        metrics: DriverMetrics | None = None,
     ) -> None:
         archive = Archive(journal)
         self._core = core
@@ -80,15 +86,22 @@ class Driver:
         self._uploads = uploads
         self._heartbeat_s = heartbeat_s
         self._configs = {row.id: row.toml for row in archive.jobs()}
-        self._sessions = Sessions(journal.epoch)
+        self._sessions = Sessions(journal.epoch, encrypted=server.encrypted)
+        server.limit(self._sessions.role_of)
         self._stream = RecordStream(archive, self._configs, self._send_records)
         self._intake = Intake(
-            self._sessions, self._stream, self._welcome, lambda job: core.has_job(job) is not None, self._send
+            self._sessions,
+            self._stream,
+            self._welcome,
+            lambda job: core.has_job(job) is not None,
+            self._send,
+            server.grant,
         )
         self._queries = Queries(core, summaries, archive, clock.now_ns(), self._problems, place, self._sessions)
         self._desk = Desk(self._queries, register, uploads, lambda: room.reason, self._send)
         self._faults = Faults()
         self._notifier = notifier or Notifier({})
+        self._metrics = metrics
         self._draft = Draft(events=[started])
         self._stuck: tuple[Turn, Draft] | None = None
         self._wanted = asyncio.Event()
@@ -107,6 +120,9 @@ class Driver:
                 group.create_task(self._notifier.keep_alive(), name="signs of life"),
                 group.create_task(self._tell_status(), name="status"),
             ]
+            if self._metrics is not None:
+                watching = self._metrics.watch(self._look, self._leases, self._server.waiting_bytes)
+                tasks.append(group.create_task(watching, name="metrics"))
             await stop.wait()
             self._notifier.stopping("writing the journal")
             for task in tasks:
@@ -129,7 +145,13 @@ class Driver:
             self._notifier.status(self._in_words())
 
     def _in_words(self) -> str:
-        return self._room.held or in_words(self._queries.status(self._clock.now_ns()))
+        return self._room.held or in_words(self._look())
+
+    def _look(self) -> StatusView:
+        return self._queries.status(self._clock.now_ns())
+
+    def _leases(self) -> Iterable[Lease]:
+        return self._core.state.leases.values()
 
     # ------------------------------------------------------------------------------------------------- gather
 
@@ -199,7 +221,10 @@ class Driver:
             return
         now_ns = self._clock.now_ns()
         events = tuple(draft.events)
+        begun = perf_counter()
         commands = tuple(self._core.step(now_ns, events)) if events else ()
+        if self._metrics is not None and events:
+            self._metrics.stepped(perf_counter() - begun, commands)
         turn = Turn(
             now_ns=now_ns,
             events=events,
@@ -211,6 +236,7 @@ class Driver:
 
     def _write(self, turn: Turn, draft: Draft) -> bool:
         """Journals and releases a turn; False where there is no room, and the turn is kept for another try."""
+        begun = perf_counter()
         try:
             self._journal.commit(turn)
         except JournalFull as error:
@@ -220,6 +246,8 @@ class Driver:
             self._stuck = (turn, draft)
             self._room.held = f"the journal has no room: {error}"
             return False
+        if self._metrics is not None:
+            self._metrics.committed(perf_counter() - begun)
         if self._stuck is not None:
             self._stuck = None
             self._room.held = ""
@@ -239,6 +267,8 @@ class Driver:
                 self._stream.appended(command.record)
                 self._summaries.add(command.record)
                 enter(command.record)
+                if self._metrics is not None:
+                    self._metrics.record(command.record)
             else:
                 self._deliver(command)
         for reply in draft.after:

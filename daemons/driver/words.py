@@ -1,5 +1,7 @@
-"""The driver's state in one line, for `systemctl status`. Pure."""
+"""The driver's state in one line, for `systemctl status`, and how a worker is spoken with. Pure."""
 
+from digend.net.addresses import KEY_MARK
+from digend.wire.messages import Hello
 from digend.wire.views import StatusView
 
 
@@ -13,3 +15,11 @@ def in_words(status: StatusView) -> str:
     present = sum(node.state != "lost" and node.role != "recorder" for node in status.nodes)
     parts.append(f"{present} {'worker' if present == 1 else 'workers'}")
     return "; ".join([*parts, *status.problems])
+
+
+def traffic(hello: Hello, encrypted: bool) -> str:
+    """`encrypted`, or `local` where messages or blobs go in the clear, which they do on one machine only.
+
+    `encrypted` is what messages are; the address of a blob server names its key where it has one.
+    """
+    return "encrypted" if encrypted and (not hello.data or KEY_MARK in hello.data) else "local"

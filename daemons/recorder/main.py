@@ -5,12 +5,14 @@ import signal
 import uuid
 from pathlib import Path
 
+from daemons import keyring
 from daemons.notify import Notifier
 from daemons.recorder.archive import Archive, Locked, Unwritable
 from daemons.recorder.conversation import Identity, Recorder, RecorderTiming
 from daemons.recorder.puller import BlobPuller
 from daemons.reload import Reread, Settings
 from daemons.worker.versions import installed_versions
+from digend.config.errors import ConfigError
 from digend.config.node import NodeConfig
 from digend.exitcodes import ExitCode
 from digend.net.addresses import BadAddress
@@ -27,23 +29,24 @@ def run(node: NodeConfig, reread: Reread | None = None) -> int:
     set_up(node.log_format, node.log_level, f"{node.name}/recorder")
     try:
         return asyncio.run(_record(node, reread))
-    except (BadAddress, Locked, Unwritable) as error:
+    except (BadAddress, ConfigError, Locked, Unwritable) as error:
         logger().error("cannot start", reason=str(error))
         return ExitCode.BAD_CONFIG
 
 
 async def _record(node: NodeConfig, reread: Reread | None) -> int:
     loop = asyncio.get_running_loop()
-    client = BlobClient()
+    security = keyring.load(node)
+    client = BlobClient(security=security)
     archive = Archive(Path(node.runs), BlobPuller(client, loop))
     try:
-        link = Link.connect(node.address)
+        link = Link.connect(node.address, security=security)
         try:
             notifier = Notifier()
             recorder = Recorder(_identity(node), link, archive, RecorderTiming(lost_s=node.timing.lost_s), notifier)
             if reread is not None:
                 live = {"timing.lost_s": lambda config: recorder.set_timing(config.timing)}
-                Settings(reread, "recorder", node, notifier, live).listen()
+                Settings(keyring.rereading(reread, security), "recorder", node, notifier, live).listen()
             for number in (signal.SIGTERM, signal.SIGINT):
                 loop.add_signal_handler(number, recorder.ask_to_stop)
             return await recorder.run()

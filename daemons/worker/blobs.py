@@ -28,6 +28,10 @@ class WorkerBlobs:
     def address(self) -> str:
         return self._server.address
 
+    @property
+    def held_bytes(self) -> int:
+        return self._server.held_bytes
+
     async def run(self) -> None:
         """Serves other processes, for ever."""
         await self._server.serve()

@@ -13,6 +13,9 @@ from pathlib import Path
 from typing import Literal
 from uuid import uuid4
 
+from daemons import keyring
+from daemons.metrics.endpoint import CannotListen, serving
+from daemons.metrics.worker import WorkerMetrics
 from daemons.notify import Notifier
 from daemons.reload import Reread, Settings
 from daemons.worker.blobs import WorkerBlobs
@@ -20,6 +23,7 @@ from daemons.worker.compute import EngineStart
 from daemons.worker.identity import Identity, ShellTiming
 from daemons.worker.shell import Worker
 from daemons.worker.versions import installed_versions
+from digend.config.errors import ConfigError
 from digend.config.node import NodeConfig
 from digend.engines.protocols import Engine
 from digend.exitcodes import ExitCode
@@ -120,25 +124,28 @@ async def _live(
     reread: Reread | None,
 ) -> int:
     instance = uuid4().hex
-    server = BlobServer.bind(node.data, instance, Path(node.state))
-    blobs = WorkerBlobs(server, BlobClient())
+    security = keyring.load(node)
+    server = BlobServer.bind(node.data, instance, Path(node.state), security=security, refused=keyring.told)
+    blobs = WorkerBlobs(server, BlobClient(security=security))
     try:
-        link = Link.connect(node.address)
+        link = Link.connect(node.address, security=security)
         identity = Identity(
             role=role, name=name, node=node.name, instance=instance, data=blobs.address, versions=installed_versions()
         )
         timing = timing or ShellTiming(lost_s=node.timing.lost_s)
         notifier = Notifier()
-        worker = Worker(identity, link, blobs, start, timing, device_state, notifier)
+        metrics = WorkerMetrics() if node.metrics else None
+        worker = Worker(identity, link, blobs, start, timing, device_state, notifier, metrics)
         made.append(worker)
         if reread is not None:
             live = {"timing.lost_s": lambda config: worker.set_timing(config.timing)}
-            Settings(reread, role, node, notifier, live).listen()
+            Settings(keyring.rereading(reread, security), role, node, notifier, live).listen()
         loop = asyncio.get_running_loop()
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, worker.ask_to_stop)
         try:
-            return await worker.run()
+            with serving(node, role, int(name.rpartition("/")[2]), metrics):
+                return await worker.run()
         finally:
             link.close()
     finally:
@@ -148,7 +155,7 @@ async def _live(
 def _exit_code(live: Callable[[], int]) -> int:
     try:
         return live()
-    except (BadAddress, AddressInUse) as error:
+    except (BadAddress, AddressInUse, CannotListen, ConfigError) as error:
         log.error("cannot start", reason=str(error))
         return ExitCode.BAD_CONFIG
     except Exception as error:

@@ -14,13 +14,14 @@ from contextlib import suppress
 from dataclasses import replace
 from typing import Any
 
+from daemons.metrics.worker import Glance, WorkerMetrics
 from daemons.notify import Notifier
 from daemons.worker.blobs import WorkerBlobs
 from daemons.worker.compute import Compute, EngineStart
 from daemons.worker.identity import Identity, ShellTiming
 from daemons.worker.leases import Outcome
 from daemons.worker.presence import in_words, tell
-from daemons.worker.reports import Line, Reports
+from daemons.worker.reports import Line, Reports, resident_bytes
 from daemons.worker.session import Session
 from daemons.worker.staging import Key, StageMeans, Staging
 from daemons.worker.thread import ComputeThread
@@ -62,6 +63,7 @@ class Worker:
         timing: ShellTiming | None = None,
         device_state: Callable[[], DeviceState | None] = lambda: None,
         notifier: Notifier | None = None,
+        metrics: WorkerMetrics | None = None,
     ) -> None:
         self._identity = identity
         self._link = link
@@ -71,6 +73,7 @@ class Worker:
         self._timing = timing or ShellTiming()
         self._device_state = device_state
         self._notifier = notifier or Notifier({})
+        self._metrics = metrics
         self._session = Session()
         self._reports = Reports(identity, link, self._session)
         self._checker = ComputeThread("weights")
@@ -79,7 +82,7 @@ class Worker:
             pull=self._blobs.pull_weights, check=self._check, report=self._report_version, spawn=self._spawn
         )
         self._staging = Staging(means)
-        self._work = Work(self._thread, blobs, self._staging, self._report)
+        self._work = Work(self._thread, blobs, self._staging, self._report, self._count)
         self._draining = False
         self._revoked: str | None = None
         self._usable = asyncio.Event()
@@ -110,6 +113,8 @@ class Worker:
             self._spawn("beat", self._beat())
             self._spawn("signs of life", self._notifier.keep_alive())
             self._spawn("presence", tell(self._notifier, self._usable, self._joined, self._doing))
+            if self._metrics is not None:
+                self._spawn("metrics", self._metrics.watch(self._glance))
             code = await self._ended
             for task in self._tasks:
                 task.cancel()
@@ -249,9 +254,23 @@ class Worker:
         self._changed.set()
         self._reports.outcome(outcome, self._now())
 
+    def _count(self, outcome: Outcome) -> None:
+        if self._metrics is not None:
+            self._metrics.finished(outcome.answer, outcome.receipt)
+
     def _report_version(self, key: Key) -> None:
         if self._session.id is not None:
             self._reports.versions(self._staging.news(self._session.id, key))
+
+    def _glance(self) -> Glance:
+        return Glance(
+            joined=self._joined.is_set(),
+            busy=self._work.progress.lease is not None,
+            unacknowledged=len(self._work.leases.outcomes),
+            held_bytes=self._blobs.held_bytes,
+            resident_bytes=resident_bytes(),
+            device=self._device_state(),
+        )
 
     def _leave(self) -> None:
         self._session.leave()

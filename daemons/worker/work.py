@@ -35,15 +35,21 @@ class Progress:
 
 
 class Work:
-    """`report` is called with each outcome, on the event loop."""
+    """`report` is called with each outcome, again where it is asked for again; `ended` once. Both on the event loop."""
 
     def __init__(
-        self, thread: ComputeThread, blobs: Blobs, staging: Staging, report: Callable[[Outcome], None]
+        self,
+        thread: ComputeThread,
+        blobs: Blobs,
+        staging: Staging,
+        report: Callable[[Outcome], None],
+        ended: Callable[[Outcome], None] = lambda outcome: None,
     ) -> None:
         self._thread = thread
         self._blobs = blobs
         self._staging = staging
         self._report = report
+        self._ended = ended
         self._compute: Compute | None = None
         self._context: TaskContext | None = None
         self._unwanted = False
@@ -138,4 +144,5 @@ class Work:
 
     def _finish(self, outcome: Outcome) -> None:
         self.leases.finish(outcome)
+        self._ended(outcome)
         self._report(outcome)

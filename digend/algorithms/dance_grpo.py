@@ -46,7 +46,7 @@ def warnings(options: BaseModel, config: JobConfig) -> Iterator[str]:
 def build(options: BaseModel) -> Objective:
     """The objective for the trainer."""
     assert isinstance(options, DanceGrpoOptions)
-    return ClippedPolicy(options.clip_range, options.kl_coefficient)
+    return ClippedPolicy(options)
 
 
 spec = AlgorithmSpec(

@@ -6,7 +6,7 @@ deviation with n in the denominator, plus 1e-4. Source: Flow-GRPO (objective, KL
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from typing import Annotated
 
 from pydantic import BaseModel, Field
 
@@ -25,7 +25,6 @@ class FlowGrpoOptions(GrpoOptions):
         tuple[int, int] | None,
         Field(description="[lo, hi): where a window of window_size may lie; all timesteps but the last where missing."),
     ] = None
-    old_log_prob: Literal["rollout"] = Field("rollout", description="Whose log-prob the ratio is to: the rollout's.")
 
 
 def rules(options: BaseModel, config: JobConfig) -> SamplingRules:
@@ -47,7 +46,7 @@ def rules(options: BaseModel, config: JobConfig) -> SamplingRules:
 def build(options: BaseModel) -> Objective:
     """The objective for the trainer."""
     assert isinstance(options, FlowGrpoOptions)
-    return ClippedPolicy(options.clip_range, options.kl_coefficient)
+    return ClippedPolicy(options)
 
 
 spec = AlgorithmSpec(

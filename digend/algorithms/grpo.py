@@ -12,12 +12,16 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from digend.algorithms.spec import PairLosses, Pairs, SamplingRules, Velocities
+from digend.algorithms.spec import PairLosses, Pairs, SamplingRules, Velocities, Velocity
 from digend.config.job import JobConfig
 from digend.rl.windows import draw_window
 
 if TYPE_CHECKING:
     import torch
+
+    from digend.diffusion import Transition
+
+OldLogProb = Literal["current", "rollout", "recompute"]
 
 LOOSE_CLIP_RANGE = 0.05
 """From here on nothing is ever clipped; PPO's .2 is a common mistake."""
@@ -40,6 +44,12 @@ class GrpoOptions(BaseModel):
     best_of_n: Annotated[
         int | None, Field(ge=2, description="Samples of a group that are trained: the best and the worst.")
     ] = None
+    old_log_prob: OldLogProb | None = Field(
+        None,
+        description="Which log-prob the ratio is to: current (the new one, without gradient), rollout (the "
+        "generator's), recompute (the trainer's under the weights that drew the sample, which it keeps). Where "
+        "missing, current for samples of the newest weights, where it is exact, and rollout for older ones.",
+    )
 
 
 def grpo_rules(options: GrpoOptions, config: JobConfig, **own: object) -> SamplingRules:
@@ -97,12 +107,46 @@ def grpo_warnings(options: BaseModel, config: JobConfig) -> Iterator[str]:
         )
 
 
-class ClippedPolicy:
-    """The clipped objective plus beta times the KL to the frozen base policy, one loss a pair."""
+def replayed(velocity: Velocity, pairs: Pairs) -> Transition:
+    """Each pair's transition under another policy. Raises ValueError at noise level 0, where it has no log-prob."""
+    from digend.diffusion import transition
 
-    def __init__(self, clip_range: float, kl_coefficient: float) -> None:
-        self._clip_range = clip_range
-        self._kl_coefficient = kl_coefficient
+    if not pairs.level:
+        raise ValueError("a pair at noise level 0 has no log-prob and cannot be trained")
+    return transition(
+        kernel=pairs.kernel,
+        sample=pairs.latents,
+        velocity=velocity(pairs.latents, pairs.sigma),
+        sigmas=pairs.sigmas,
+        index=pairs.index,
+        level=pairs.level,
+        next_sample=pairs.next_latents,
+    )
+
+
+def reference_kl(new: Transition, base: Transition | None, pairs: Pairs) -> torch.Tensor:
+    """[N], zeros without a base. flow_sde: Flow-GRPO's form, without dt; others: the KL of the two Gaussians."""
+    from digend.diffusion import kl_to_reference
+
+    if base is None:
+        return new.mean.new_zeros(len(new.mean))
+    return kl_to_reference(new.mean, base.mean, new.std, pairs.dt if pairs.kernel == "flow_sde" else None)
+
+
+class ClippedPolicy:
+    """The clipped objective plus beta times the KL to the frozen base policy, one loss a pair.
+
+    `log_ratio` is always to the rollout's log-prob: how far the trainer is from what the generator saw.
+    """
+
+    def __init__(self, options: GrpoOptions) -> None:
+        self._clip_range = options.clip_range
+        self._kl_coefficient = options.kl_coefficient
+        self._old_log_prob = options.old_log_prob
+
+    @property
+    def needs_old(self) -> bool:
+        return self._old_log_prob == "recompute"
 
     @property
     def needs_reference(self) -> bool:
@@ -110,35 +154,21 @@ class ClippedPolicy:
 
     def losses(self, velocities: Velocities, pairs: Pairs) -> PairLosses:
         """Replays each transition under the policy. The reference comes first: it runs without gradient."""
-        from digend.diffusion import Transition, clipped_objective, kl_to_reference, transition
+        from digend.diffusion import clipped_objective
 
-        def replay(velocity: torch.Tensor) -> Transition:
-            return transition(
-                kernel=pairs.kernel,
-                sample=pairs.latents,
-                velocity=velocity,
-                sigmas=pairs.sigmas,
-                index=pairs.index,
-                level=pairs.level,
-                next_sample=pairs.next_latents,
-            )
-
-        sigma = pairs.sigma
-        base = None if velocities.reference is None else replay(velocities.reference(pairs.latents, sigma))
-        new = replay(velocities.policy(pairs.latents, sigma))
-        if new.log_prob is None:
-            raise ValueError("a pair at noise level 0 has no log-prob and cannot be trained")
-        clipped = clipped_objective(new.log_prob, pairs.old_log_prob, pairs.advantage, self._clip_range)
-        losses, kl = clipped.loss, clipped.loss.new_zeros(clipped.loss.shape)
-        if base is not None:
-            kl = kl_to_reference(new.mean, base.mean, new.std, kl_width(pairs))
+        base = None if velocities.reference is None else replayed(velocities.reference, pairs)
+        recomputed = None if velocities.old is None else replayed(velocities.old, pairs).log_prob
+        new = replayed(velocities.policy, pairs)
+        assert new.log_prob is not None
+        old = recomputed if recomputed is not None else self._given(pairs, new.log_prob)
+        clipped = clipped_objective(new.log_prob, old, pairs.advantage, self._clip_range)
+        losses, kl = clipped.loss, reference_kl(new, base, pairs)
+        if self._kl_coefficient:
             losses = losses + self._kl_coefficient * kl
-        return PairLosses(losses=losses, log_ratio=clipped.log_ratio, clipped=clipped.clipped, kl=kl.detach())
+        drift = new.log_prob.detach() - pairs.rollout_log_prob(new.log_prob)
+        return PairLosses(losses=losses, log_ratio=drift, clipped=clipped.clipped, kl=kl.detach())
 
-
-def kl_width(pairs: Pairs) -> torch.Tensor | None:
-    """[N]: dt, which Flow-GRPO's KL has no factor of. None, for cps and dance_sde: the KL of the two Gaussians."""
-    if pairs.kernel != "flow_sde":
-        return None
-    sigmas = pairs.latents.new_tensor(pairs.sigmas)
-    return sigmas[pairs.index + 1] - sigmas[pairs.index]
+    def _given(self, pairs: Pairs, new: torch.Tensor) -> torch.Tensor:
+        """[N]: the log-prob that the ratio is to, where it needs no forward pass."""
+        on_policy = pairs.on_policy if self._old_log_prob is None else self._old_log_prob == "current"
+        return new.detach() if on_policy else pairs.rollout_log_prob(new)

@@ -60,7 +60,7 @@ def rules(options: BaseModel, config: JobConfig) -> SamplingRules:
 def build(options: BaseModel) -> Objective:
     """The objective for the trainer."""
     assert isinstance(options, MixGrpoOptions)
-    return ClippedPolicy(options.clip_range, options.kl_coefficient)
+    return ClippedPolicy(options)
 
 
 spec = AlgorithmSpec(

@@ -25,6 +25,8 @@ class SamplingRules:
     window_move: Move = "group"
     window_every: int = 1
     window_roll_back: bool = False
+    ode: bool = False
+    """No noise, so no window: any timestep may be trained."""
     timestep_fraction: float = 1.0
     timestep_order: str = "first"
     shared_initial_noise: bool = False
@@ -37,25 +39,42 @@ class SamplingRules:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Pairs:
-    """N (sample, timestep) pairs of one forward pass.
+    """N (sample, timestep) pairs of one forward pass. What the algorithm does not keep (`AlgorithmSpec.keeps`) is None.
 
-    latents, next_latents [N, *L] fp32 (or fp64); index [N] int64; old_log_prob [N]; advantage [N]; level: one float,
-    the noise level of all these pairs; sigmas: the whole list.
+    latents [N, *L] fp32 (or fp64): where each forward pass is; with "clean", clean samples noised to the pair's sigma.
+    index [N] int64; advantage [N]; level: one float, the noise level of all these pairs; sigmas: the whole list.
+    next_latents [N, *L] and old_log_prob [N]: the rollout's transition, where it went and its log-prob then; old_mean
+    [N, *L]: its mean. clean [N, *L]: the samples' last latents. on_policy: the samples were drawn with the present
+    weights.
     """
 
     latents: torch.Tensor
-    next_latents: torch.Tensor
     index: torch.Tensor
-    old_log_prob: torch.Tensor
     advantage: torch.Tensor
     level: float
     kernel: str
     sigmas: Sequence[float]
+    next_latents: torch.Tensor | None = None
+    old_log_prob: torch.Tensor | None = None
+    old_mean: torch.Tensor | None = None
+    clean: torch.Tensor | None = None
+    on_policy: bool = False
+
+    def rollout_log_prob(self, like: torch.Tensor) -> torch.Tensor:
+        """[N]: `old_log_prob` on the device of `like` and in its dtype. Raises ValueError where it was not kept."""
+        if self.old_log_prob is None:
+            raise ValueError("the rollout kept no log-probs")
+        return self.old_log_prob.to(like)
 
     @property
     def sigma(self) -> torch.Tensor:
         """[N]: where each pair's transition begins."""
         return self.latents.new_tensor(self.sigmas)[self.index]
+
+    @property
+    def dt(self) -> torch.Tensor:
+        """[N], negative: how far it goes."""
+        return self.latents.new_tensor(self.sigmas)[self.index + 1] - self.sigma
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -93,6 +112,11 @@ class Objective(Protocol):
     @property
     def needs_reference(self) -> bool:
         """Whether `losses` takes the frozen base's velocity."""
+        ...
+
+    @property
+    def needs_old(self) -> bool:
+        """Whether `losses` takes the velocity of the policy that drew the samples."""
         ...
 
     def losses(self, velocities: Velocities, pairs: Pairs) -> PairLosses: ...

@@ -18,6 +18,9 @@ Complaint = tuple[str, str]
 MAX_IPC_BYTES = 107
 """Longest path of a Unix socket on Linux: sun_path has 108 bytes, the last is 0."""
 
+ANY_HOST = ("*", "0.0.0.0", "[::]")
+"""Every interface: nothing that others could connect to."""
+
 
 def num_micro_batches(config: JobConfig) -> int:
     """B, the micro-batches of a rollout (docs/architecture.md)."""
@@ -88,22 +91,34 @@ def node_complaints(config: NodeConfig) -> Iterator[Complaint]:
     for role, section in (("generator", config.generator), ("reward", config.reward)):
         if section is not None and 0 < len(section.devices) < section.slots:
             yield f"{role}.devices", f"expected one for each of the {section.slots} slots, or none at all"
-    yield from address_complaints("address", config.address)
+    yield from address_complaints("address", config.address, keyed=config.keys is not None)
     if config.data != "ipc":
-        yield from address_complaints("data", config.data)
+        yield from address_complaints("data", config.data, keyed=config.keys is not None)
+    elif _has_worker(config) and config.address.startswith("tcp://") and not _loopback(config.address):
+        yield (
+            "data",
+            "other boxes cannot reach ipc: expected tcp:// and the address or interface to reach this one by",
+        )
 
 
-def address_complaints(key: str, address: str) -> Iterator[Complaint]:
-    """What an address must be: a short ipc path, or TCP on this machine (traffic is not authenticated)."""
+def _has_worker(config: NodeConfig) -> bool:
+    return any(role is not None for role in (config.generator, config.trainer, config.reward))
+
+
+def address_complaints(key: str, address: str, *, keyed: bool) -> Iterator[Complaint]:
+    """What an address must be: a short ipc path, TCP on this machine, or any TCP where there are keys."""
     scheme, _, rest = address.partition("://")
     if scheme == "ipc" and len(rest.encode()) > MAX_IPC_BYTES:
         yield key, f"an ipc path has at most {MAX_IPC_BYTES} bytes, this one has {len(rest.encode())}"
     elif scheme == "tcp" and key == "address" and not _has_port(address):
         yield key, f"{address!r} needs a port from 1 to 65535, such as tcp://127.0.0.1:5757"
-    elif scheme == "tcp" and not _loopback(address):
+    elif scheme == "tcp" and key == "data" and rest in ANY_HOST:
+        yield key, f"expected the address or interface that other boxes reach this one by, not {rest}"
+    elif scheme == "tcp" and not keyed and not _loopback(address):
         yield (
             key,
-            "expected 127.0.0.1 or localhost: traffic is not authenticated, so it stays on this machine",
+            "expected 127.0.0.1 or localhost, because there are no keys: make one with `digenctl keygen` and "
+            "name it in [keys] (docs/operate.md, Two boxes)",
         )
 
 
@@ -115,8 +130,8 @@ def _has_port(address: str) -> bool:
 
 
 def _loopback(address: str) -> bool:
-    host = urlsplit(address).hostname or ""
     try:
+        host = urlsplit(address).hostname or ""
         return host == "localhost" or ip_address(host).is_loopback
     except ValueError:
         return False

@@ -100,8 +100,9 @@ your file: `#:schema ./node.json`.
   defaults. The recorder has no keys, so it is switched on by `recorder = true`. A cluster has one driver
   and one recorder; each job that runs has a trainer of its own, and a node has at most one.
 - That of an `ipc://` address is a path too. A socket's path has at most 107 bytes.
-- Addresses are `ipc://` or on this machine (127.0.0.1): traffic is neither authenticated nor encrypted. Another
-  machine is reached through a tunnel (`ssh -L`).
+- Addresses are `ipc://`, on this machine (127.0.0.1), or, with `[keys]`, anywhere: then all TCP is encrypted, and only
+  listed keys get in ([Two boxes](operate.md#two-boxes)). A host name is looked up as IPv4; an IPv6 address is written
+  in brackets.
 - `timing.heartbeat_s` < `timing.torpid_s` < `timing.lost_s`. A process that loads a large model may be silent for
   seconds.
 """

@@ -108,7 +108,13 @@ class TrainingConfig(Section):
         description="adafactor keeps a row and a column of second moments for each matrix, not two copies of it; its "
         "learning rate is relative to a parameter's size, so it wants another one.",
     )
-    learning_rate: Annotated[float, Field(gt=0, description="Of the optimizer; constant.")] = 3e-4
+    learning_rate: Annotated[float, Field(gt=0, description="Of the optimizer.")] = 3e-4
+    learning_rate_schedule: Literal["constant", "linear", "cosine"] = Field(
+        "constant", description="After the warm-up: as it is, or down to 0 at the last global step."
+    )
+    warmup_steps: Annotated[
+        int, Field(ge=0, description="Global steps in which the learning rate rises from 0, linearly.")
+    ] = 0
     trainable: Literal["full", "lora"] = Field("full", description="Full fine-tuning, or a LoRA adapter.")
     lora_rank: Annotated[int, Field(ge=1, description="Rank of the adapter.")] = 32
     lora_alpha: Annotated[float, Field(gt=0, description="Scale of the adapter: alpha / rank.")] = 64.0
@@ -117,6 +123,16 @@ class TrainingConfig(Section):
     weight_decay: Annotated[float, Field(ge=0, description="Of AdamW.")] = 1e-4
     epsilon: Annotated[float, Field(gt=0, description="Of AdamW.")] = 1e-8
     max_grad_norm: Annotated[float, Field(gt=0, description="The gradient is scaled down to this norm.")] = 1.0
+    ema_decay: Annotated[
+        float | None,
+        Field(
+            gt=0,
+            lt=1,
+            description="Of an exponential moving average of the weights, published beside them: evaluation samples "
+            "with it, and the final pipeline is saved from it. No average where missing.",
+        ),
+    ] = None
+    ema_interval: Annotated[int, Field(ge=1, description="Optimizer steps between two updates of that average.")] = 8
     update_batch: Annotated[int, Field(ge=1, description="Samples a forward pass of the update.")] = 16
     timestep_width: Annotated[
         int,

@@ -23,8 +23,8 @@ FILE = "digend.toml"
 PREFIX = "DIGEND_"
 NODE_VARIABLE, ETC_VARIABLE = "DIGEND_NODE", "DIGEND_ETC"
 
-PATHS = ("address", "state", "runs", "reward_paths")
-"""Keys that hold paths."""
+PATHS = ("address", "state", "runs", "reward_paths", "keys")
+"""Keys that hold paths, or a table of them."""
 
 BOX: Table = {
     "address": "ipc:///run/digend/driver.sock",
@@ -225,6 +225,8 @@ def rebased(table: Table, folder: str | os.PathLike[str]) -> Table:
 def _rebased(value: object, folder: str | os.PathLike[str]) -> object:
     if isinstance(value, list):
         return [_rebased(each, folder) for each in value]
+    if isinstance(value, dict):
+        return {key: _rebased(each, folder) for key, each in value.items()}
     if not isinstance(value, str) or "\0" in value:
         return value
     scheme, found, rest = value.partition("://")

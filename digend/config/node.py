@@ -10,6 +10,7 @@ from pydantic import Field
 
 from digend.config.section import Section
 
+NODE_NAME = r"^[A-Za-z0-9][A-Za-z0-9._-]{0,62}$"
 Device = Annotated[str, Field(pattern=r"^(cpu|cuda(:[0-9]+)?)$")]
 
 
@@ -84,25 +85,54 @@ class ClientConfig(Section, strict=True):
     header: bool = Field(True, description="Whether tables have a first line with the names of their columns.")
 
 
+class MetricsNodeConfig(Section, strict=True):
+    """Prometheus endpoints of this box's daemons, one each; none where the table is missing (docs/metrics.md)."""
+
+    port: Annotated[
+        int,
+        Field(
+            ge=0,
+            le=65000,
+            description="The driver's; the recorder has the next, then trainer, generators and rewards. 0: free ports, "
+            "told in the log and in `state`/metrics/*.json.",
+        ),
+    ] = 0
+    host: str = Field(
+        "127.0.0.1", description="Where they listen. Nobody is asked who they are: another address shows all to all."
+    )
+
+
+class KeysNodeConfig(Section, strict=True):
+    """Keys for talking to other boxes (docs/operate.md, "Two boxes"); with them all TCP of this box is encrypted."""
+
+    private: str = Field(
+        description="This box's own key, made by `digenctl keygen`, mode 0600. The credential `digend-key` of systemd "
+        "comes first."
+    )
+    allowed: str = Field(description="The list of public keys that are let in, with their roles.")
+
+
 class NodeConfig(Section, strict=True):
     """One box."""
 
     name: Annotated[
         str,
         Field(
-            pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,62}$",
+            pattern=NODE_NAME,
             description="Letters, digits, dot, underscore and dash, at most 63; unique in a cluster.",
         ),
     ] = "local"
     address: str = Field(
         "ipc://.digend/driver.sock",
         pattern=r"^(ipc|tcp)://.+$",
-        description="The driver's address, ipc://PATH (relative to the node file) or tcp://HOST:PORT.",
+        description="The driver's address, ipc://PATH (relative to the node file) or tcp://HOST:PORT; off this machine "
+        "it needs `keys`.",
     )
     data: str = Field(
         "ipc",
-        pattern=r"^(ipc|tcp://[^:/]+)$",
-        description="Where blobs are served: ipc (under `state`), or tcp://HOST (a free port is taken).",
+        pattern=r"^(ipc|tcp://([^:/\[\]]+|\[[0-9a-fA-F:.]+\]))$",
+        description="Where blobs are served: ipc (under `state`), or tcp://HOST (a free port is taken). HOST is an "
+        "address, a name or an interface of this box, under which other boxes reach it; it needs `keys` then.",
     )
     state: str = Field(".digend", description="Journal, uploads, caches, sockets, logs; relative to the node file.")
     runs: str = Field("runs", description="Run folders; relative to the node file.")
@@ -115,6 +145,8 @@ class NodeConfig(Section, strict=True):
     trainer: TrainerNodeConfig | None = None
     reward: RewardNodeConfig | None = None
     recorder: bool = Field(False, description="Whether the recorder runs here.")
+    metrics: MetricsNodeConfig | None = None
+    keys: KeysNodeConfig | None = None
     timing: TimingConfig = Field(default_factory=lambda: TimingConfig.model_validate({}))
     client: ClientConfig = Field(default_factory=lambda: ClientConfig.model_validate({}))
     log_format: Literal["console", "json"] = Field("console", description="How logs are written.")

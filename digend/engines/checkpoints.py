@@ -1,9 +1,10 @@
 """Checkpoints on disk: `runs/JOB/checkpoints/step-000022`, complete or not there at all.
 
 A checkpoint is a folder: `weights.safetensors` (the trainable parameters by their published names),
-`optimizer.safetensors`, `state.json` (counters and what it belongs to), in the last one also `pipeline/` (diffusers'
-layout, loads with the stock library) and, for an adapter, `lora/`; and `manifest.json` with size and digest of every
-other file. Random state needs no keeping: every draw is keyed (digend.rl.seeds).
+`optimizer.safetensors`, `averages.safetensors` (`{average}/{parameter}`, where the job keeps averages), `state.json`
+(counters and what it belongs to), in the last one also `pipeline/` (diffusers' layout, loads with the stock library)
+and, for an adapter, `lora/`; and `manifest.json` with size and digest of every other file. Random state needs no
+keeping: every draw is keyed (digend.rl.seeds).
 
 Invariants: it is written into a hidden folder, synced, and renamed; a folder with another name or without a manifest is
 no checkpoint. Whatever is read back is checked against the manifest first, and nothing is unpickled.
@@ -14,7 +15,7 @@ import json
 import os
 import shutil
 from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
 from safetensors import SafetensorError
@@ -25,6 +26,7 @@ from digend.engines.digests import file_digest
 from digend.engines.protocols import TaskFault
 
 WEIGHTS, OPTIMIZER, STATE, MANIFEST = "weights.safetensors", "optimizer.safetensors", "state.json", "manifest.json"
+AVERAGES = "averages.safetensors"
 PIPELINE, LORA = "pipeline", "lora"
 _UNFINISHED, _REPLACED = ".unfinished-", ".replaced-"
 
@@ -47,6 +49,7 @@ class Checkpoint:
     state: CheckpointState
     weights: Mapping[str, Tensor]
     optimizer: Mapping[str, Tensor]
+    averages: Mapping[str, Tensor] = field(default_factory=dict)
 
 
 def checkpoint_folder(runs_dir: Path, job: str, global_step: int) -> Path:
@@ -65,6 +68,8 @@ def write_checkpoint(folder: Path, checkpoint: Checkpoint, keep: int, extras: Ca
         hidden.mkdir(parents=True)
         save_file(dict(checkpoint.weights), hidden / WEIGHTS)
         save_file(dict(checkpoint.optimizer), hidden / OPTIMIZER)
+        if checkpoint.averages:
+            save_file(dict(checkpoint.averages), hidden / AVERAGES)
         (hidden / STATE).write_text(json.dumps(asdict(checkpoint.state), indent=1), "utf-8")
         extras(hidden)
         _write_manifest(hidden)
@@ -86,12 +91,14 @@ def read_checkpoint(folder: Path) -> Checkpoint:
         state = CheckpointState(**json.loads((folder / STATE).read_text("utf-8")))
         weights = load_file(folder / WEIGHTS)
         optimizer = load_file(folder / OPTIMIZER)
+        averages = load_file(folder / AVERAGES) if (folder / AVERAGES).exists() else {}
     except (OSError, ValueError, TypeError, KeyError, SafetensorError) as error:
         raise TaskFault("checkpoint", f"checkpoint {folder} cannot be read: {error}") from error
     return Checkpoint(
         state,
         {name: tensor.clone() for name, tensor in weights.items()},
         {name: tensor.clone() for name, tensor in optimizer.items()},
+        {name: tensor.clone() for name, tensor in averages.items()},
     )
 
 

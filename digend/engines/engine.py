@@ -24,6 +24,7 @@ from digend.engines import encoding, restoring, rollout, scoring
 from digend.engines.devices import gpu_name
 from digend.engines.jobs import Job, load_job, parse_config, sigma_list
 from digend.engines.peaks import peak_flops
+from digend.engines.policy import EMA, OLD
 from digend.engines.protocols import Context, TaskFault
 from digend.engines.publishing import publish
 from digend.engines.training import Trainer
@@ -178,6 +179,8 @@ class LocalEngine:
         objective = build(job.algorithm_options)
         if objective.needs_reference:
             job.policy.keep_base()
+        if job.algorithm.old_decay is not None:
+            job.policy.keep(OLD)
         if job.config.training.gradient_checkpointing:
             _checkpoint_gradients(job)
         trainer = Trainer(job, objective)
@@ -191,7 +194,9 @@ class LocalEngine:
         return encoding.encode(self._loaded(task.job), task, context, self._state_dir)
 
     def _generate(self, task: GenerateTask, context: Context) -> GenerateResult:
-        return rollout.generate(self._loaded(task.job), task, context)
+        job = self._loaded(task.job)
+        with job.policy.using(EMA if task.purpose == "evaluate" else OLD):
+            return rollout.generate(job, task, context)
 
     def _score(self, task: ScoreTask, context: Context) -> ScoreResult:
         if self._config is None or self._config[0] != task.job:

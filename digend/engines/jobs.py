@@ -77,7 +77,7 @@ def load_job(task: PrepareTask, config: JobConfig, device: str, *, trains: bool 
     except ValueError as error:
         raise TaskFault("config", str(error)) from error
     memory.before_adapter(model, config)
-    policy = Policy(model, _adapter(config, family))
+    policy = Policy(model, _adapter(config, family), ema=config.training.ema_decay is not None)
     memory.after_adapter(model, config, family, trains=trains)
     return Job(
         id=task.job,

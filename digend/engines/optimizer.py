@@ -5,6 +5,7 @@ Invariant: `load_state(save_state())` continues bit for bit. State is plain tens
 
 import math
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -16,7 +17,10 @@ _MATRIX, _VECTOR = ("row_var", "col_var"), ("variance",)
 
 
 def build_optimizer(parameters: Sequence[torch.nn.Parameter], training: TrainingConfig) -> torch.optim.Optimizer:
-    """Of `training.optimizer`, at a constant learning rate. Adafactor takes neither betas nor epsilon."""
+    """Of `training.optimizer`; its learning rate is set anew for each step (`learning_rate`).
+
+    Adafactor takes neither betas nor epsilon.
+    """
     if training.optimizer == "adafactor":
         return torch.optim.Adafactor(parameters, lr=training.learning_rate, weight_decay=training.weight_decay)
     return torch.optim.AdamW(
@@ -26,6 +30,20 @@ def build_optimizer(parameters: Sequence[torch.nn.Parameter], training: Training
         eps=training.epsilon,
         weight_decay=training.weight_decay,
     )
+
+
+def learning_rate(optimizer: torch.optim.Optimizer, training: TrainingConfig, num_steps: int) -> float:
+    """The learning rate of the optimizer step after `num_steps` of them, by diffusers' schedules; keeps no state."""
+    from diffusers.optimization import get_scheduler
+
+    constant = training.learning_rate_schedule == "constant"
+    schedule: Any = get_scheduler(
+        "constant_with_warmup" if constant else training.learning_rate_schedule,
+        optimizer,
+        num_warmup_steps=training.warmup_steps,
+        num_training_steps=training.global_steps,
+    )
+    return training.learning_rate * float(schedule.lr_lambdas[0](num_steps))
 
 
 def _kinds(optimizer: torch.optim.Optimizer, parameter: torch.nn.Parameter) -> tuple[str, ...]:

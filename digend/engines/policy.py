@@ -25,6 +25,11 @@ from digend.wire.tensors import Array
 
 ADAPTER = "default"
 
+BASE, OLD, EMA = "base", "old", "ema"
+"""Copies of the parameters: as they were at first; the average that draws samples, where that is not the policy; the
+average that evaluation uses.
+"""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Adapter:
@@ -39,7 +44,8 @@ class Adapter:
 class Policy:
     """What is trained of a model, in full or as an adapter. Raises TaskFault("config") where no module is a target."""
 
-    def __init__(self, model: Model, adapter: Adapter | None) -> None:
+    def __init__(self, model: Model, adapter: Adapter | None, *, ema: bool = False) -> None:
+        """`ema`: a published version has the moving average beside the weights, under `ema/{name}`."""
         self._modules = dict(model.trainable)
         self._adapter = adapter
         self.form = "full" if adapter is None else "lora"
@@ -54,8 +60,12 @@ class Policy:
             for name, parameter in module.named_parameters()
             if parameter.requires_grad
         }
-        self._expected = {name: (dtype_name(each.dtype), tuple(each.shape)) for name, each in self.parameters.items()}
-        self._base: dict[str, Tensor] | None = None
+        self.copies: dict[str, dict[str, Tensor]] = {}
+        if ema:
+            self.keep(EMA)
+        specs = {name: (dtype_name(each.dtype), tuple(each.shape)) for name, each in self.parameters.items()}
+        self._of_policy = specs
+        self._expected = specs | ({f"{EMA}/{name}": spec for name, spec in specs.items()} if ema else {})
 
     @property
     def num_parameters(self) -> int:
@@ -67,60 +77,69 @@ class Policy:
         return sum(each.numel() for each in self.parameters.values())
 
     def arrays(self) -> dict[str, Array]:
-        """A copy of every trainable parameter, for publishing."""
-        return {name: to_array(each) for name, each in self.parameters.items()}
+        """A copy of every trainable parameter as samples are drawn with it, for publishing."""
+        drawn_with: Mapping[str, Tensor] = self.copies.get(OLD, self.parameters)
+        averages = {f"{EMA}/{name}": each for name, each in self.copies.get(EMA, {}).items()}
+        return {name: to_array(each) for name, each in {**drawn_with, **averages}.items()}
 
     def check(self, tensors: Mapping[str, Array]) -> int:
         """How many tensors bind: all. Raises TaskFault("weights") else. Reads no values, so any thread may call it."""
-        fitting = [name for name, spec in self._expected.items() if _spec(tensors.get(name)) == spec]
-        if len(fitting) == len(self._expected) == len(tensors):
-            return len(fitting)
-        bound = f"bound {len(fitting)} of {len(self._expected)}"
-        for name, (dtype, shape) in self._expected.items():
-            if name not in tensors:
-                raise TaskFault("weights", f"{bound}: missing {name}")
-            if _spec(tensors[name]) != (dtype, shape):
-                raise TaskFault(
-                    "weights",
-                    f"{bound}: {name} is {tensors[name].dtype}{list(tensors[name].shape)}, "
-                    f"the model has {dtype}{list(shape)}",
-                )
-        extra = next(name for name in tensors if name not in self._expected)
-        raise TaskFault("weights", f"{bound}, and {len(tensors)} were sent: {extra} is no parameter of the model")
+        return _bound(tensors, self._expected)
 
     def bind(self, tensors: Mapping[str, Array]) -> None:
-        """Take over a version in place. Raises TaskFault("weights") before anything is changed."""
+        """Take over a published version in place. Raises TaskFault("weights") before anything is changed."""
         self.check(tensors)
-        with torch.no_grad():
-            for name, parameter in self.parameters.items():
-                parameter.copy_(to_tensor(tensors[name]))
+        _fill(self.parameters, tensors)
+        _fill({f"{EMA}/{name}": each for name, each in self.copies.get(EMA, {}).items()}, tensors)
+
+    def load(self, tensors: Mapping[str, Array], copy: str | None = None) -> None:
+        """Take over the parameters alone, or a copy of them. Raises TaskFault("weights") as `bind` does."""
+        _bound(tensors, self._of_policy)
+        _fill(self.parameters if copy is None else self.copies[copy], tensors)
+
+    def keep(self, name: str) -> None:
+        """Make a copy of the present values under a name."""
+        self.copies[name] = {key: each.detach().clone() for key, each in self.parameters.items()}
 
     def keep_base(self) -> None:
         """Remember the present values as the reference; an adapter needs no copy, its base is frozen."""
         if self._adapter is None:
-            self._base = {name: each.detach().clone() for name, each in self.parameters.items()}
+            self.keep(BASE)
+
+    def blend(self, name: str, decay: float) -> None:
+        """Of a copy: it keeps the share `decay` of itself and takes the rest from the present values."""
+        with torch.no_grad():
+            for key, copy in self.copies[name].items():
+                copy.lerp_(self.parameters[key].detach(), 1 - decay)
+
+    @contextmanager
+    def using(self, name: str) -> Iterator[None]:
+        """Inside, the modules compute with the copy of that name; with the present values where there is none."""
+        learned = self._exchange(self.copies[name]) if name in self.copies else None
+        try:
+            yield
+        finally:
+            if learned is not None:
+                self._exchange(learned)
 
     @contextmanager
     def reference(self) -> Iterator[None]:
         """Inside, the modules compute as the frozen base and record no gradient."""
         with torch.no_grad():
-            if self._adapter is not None:
-                modules: list[Any] = list(self._modules.values())
-                for module in modules:
-                    module.disable_adapters()
-                try:
+            if self._adapter is None:
+                if BASE not in self.copies:
+                    raise RuntimeError("keep_base() was not called: there is no reference")
+                with self.using(BASE):
                     yield
-                finally:
-                    for module in modules:
-                        module.enable_adapters()
                 return
-            if self._base is None:
-                raise RuntimeError("keep_base() was not called: there is no reference")
-            learned = self._exchange(self._base)
+            modules: list[Any] = list(self._modules.values())
+            for module in modules:
+                module.disable_adapters()
             try:
                 yield
             finally:
-                self._exchange(learned)
+                for module in modules:
+                    module.enable_adapters()
 
     def _exchange(self, values: Mapping[str, Tensor]) -> dict[str, Tensor]:
         """Point the parameters at other memory; returns what they had."""
@@ -128,6 +147,30 @@ class Policy:
         for name, parameter in self.parameters.items():
             parameter.data = values[name]
         return had
+
+
+def _bound(tensors: Mapping[str, Array], expected: Mapping[str, tuple[str, tuple[int, ...]]]) -> int:
+    fitting = [name for name, spec in expected.items() if _spec(tensors.get(name)) == spec]
+    if len(fitting) == len(expected) == len(tensors):
+        return len(fitting)
+    bound = f"bound {len(fitting)} of {len(expected)}"
+    for name, (dtype, shape) in expected.items():
+        if name not in tensors:
+            raise TaskFault("weights", f"{bound}: missing {name}")
+        if _spec(tensors[name]) != (dtype, shape):
+            raise TaskFault(
+                "weights",
+                f"{bound}: {name} is {tensors[name].dtype}{list(tensors[name].shape)}, "
+                f"the model has {dtype}{list(shape)}",
+            )
+    extra = next(name for name in tensors if name not in expected)
+    raise TaskFault("weights", f"{bound}, and {len(tensors)} were sent: {extra} is no parameter of the model")
+
+
+def _fill(parameters: Mapping[str, Tensor], tensors: Mapping[str, Array]) -> None:
+    with torch.no_grad():
+        for name, parameter in parameters.items():
+            parameter.copy_(to_tensor(tensors[name]))
 
 
 def _spec(array: Array | None) -> tuple[str, tuple[int, ...]] | None:

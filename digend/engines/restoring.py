@@ -20,9 +20,14 @@ from digend.engines.checkpoints import (
 )
 from digend.engines.jobs import Job
 from digend.engines.optimizer import load_state, save_state
+from digend.engines.policy import EMA, OLD
 from digend.engines.protocols import TaskFault
 from digend.engines.training import Trainer
 from digend.wire.tasks import CheckpointResult, CheckpointTask
+from digend.wire.tensors import Array
+
+AVERAGED = (OLD, EMA)
+"""The copies of the parameters that change in the course of training."""
 
 
 def save(job: Job, trainer: Trainer, task: CheckpointTask, runs_dir: Path) -> CheckpointResult:
@@ -43,13 +48,20 @@ def save(job: Job, trainer: Trainer, task: CheckpointTask, runs_dir: Path) -> Ch
         ),
         {name: each.detach().cpu().contiguous() for name, each in job.policy.parameters.items()},
         save_state(trainer.optimizer, job.policy.parameters),
+        {
+            f"{average}/{name}": each.cpu().contiguous()
+            for average in AVERAGED
+            for name, each in job.policy.copies.get(average, {}).items()
+        },
     )
 
     def extras(hidden: Path) -> None:
+        """What evaluation saw: the moving average where there is one."""
         if task.final:
-            job.model.save(str(hidden / PIPELINE))
-            if job.policy.form == "lora":
-                job.model.save_adapter(str(hidden / LORA))
+            with job.policy.using(EMA):
+                job.model.save(str(hidden / PIPELINE))
+                if job.policy.form == "lora":
+                    job.model.save_adapter(str(hidden / LORA))
 
     digest = write_checkpoint(folder, checkpoint, job.config.checkpoint.keep, extras)
     return CheckpointResult(path=str(folder), digest=digest, pipeline=str(folder / PIPELINE) if task.final else None)
@@ -67,9 +79,21 @@ def restore(job: Job, trainer: Trainer, folder: str, version: int) -> None:
             raise TaskFault("checkpoint", f"{folder}: its {name} is {found}, the job's is {wanted}")
     try:
         with torch.no_grad():
-            job.policy.bind({name: to_array(tensor) for name, tensor in checkpoint.weights.items()})
+            job.policy.load({name: to_array(tensor) for name, tensor in checkpoint.weights.items()})
+            for average in AVERAGED:
+                if average in job.policy.copies:
+                    job.policy.load(_of(average, checkpoint), average)
         load_state(trainer.optimizer, job.policy.parameters, checkpoint.optimizer)
     except (TaskFault, KeyError, ValueError) as error:
         raise TaskFault("checkpoint", f"{folder} does not fit the job: {error}") from error
     job.version = state.version
     trainer.global_step = state.global_step
+
+
+def _of(average: str, checkpoint: Checkpoint) -> dict[str, Array]:
+    prefix = f"{average}/"
+    return {
+        name.removeprefix(prefix): to_array(tensor)
+        for name, tensor in checkpoint.averages.items()
+        if name.startswith(prefix)
+    }

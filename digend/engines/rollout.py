@@ -16,6 +16,7 @@ from functools import partial
 import torch
 from torch import Tensor
 
+from digend.algorithms.spec import Kept
 from digend.diffusion.kernels import transition
 from digend.engines.arrays import to_array
 from digend.engines.flops import shape_of
@@ -76,7 +77,9 @@ class _Roll:
         self.latents = job.model.initial(initial, job.shape).to(compute)
         self._kept: list[list[Tensor]] = [[] for _ in samples]
         self._log_probs: list[list[Tensor]] = [[] for _ in samples]
-        self._wanted = [_kept_indices(each.request.timesteps) for each in samples]
+        self._means: list[list[Tensor]] = [[] for _ in samples]
+        chain = "latents" in job.algorithm.keeps
+        self._wanted = [_kept_indices(each.request.timesteps if chain else ()) for each in samples]
         self._keep(0)
 
     @torch.no_grad()
@@ -97,7 +100,7 @@ class _Roll:
             )
             following[rows] = step.next_sample
             if step.log_prob is not None:
-                self._note_log_probs(index, rows, step.log_prob)
+                self._note_transition(index, rows, step.log_prob, step.mean)
         self.latents = following
         self._check_finite(index)
         self._keep(index + 1)
@@ -117,16 +120,25 @@ class _Roll:
         return job.model.velocity(latents, sigma, conditions, job.config.sampling.guidance_scale, job.shape)
 
     def trajectory(self) -> dict[str, Array]:
-        """The tensors of the trajectory blob; nothing for samples that are not trained."""
-        tensors: dict[str, Array] = {}
-        for sample, kept, log_probs in zip(self._samples, self._kept, self._log_probs, strict=True):
-            if not sample.request.timesteps:
-                continue
-            if len(log_probs) != len(sample.request.timesteps):
-                raise TaskFault("internal", f"sample {sample.key} was asked to train a timestep at noise level 0")
-            tensors[f"{sample.key}/latents"] = to_array(torch.stack(kept))
-            tensors[f"{sample.key}/log_probs"] = to_array(torch.stack(log_probs))
-        return tensors
+        """The tensors of the trajectory blob that the algorithm keeps; nothing for samples that are not trained."""
+        return {
+            f"{sample.key}/{kept}": to_array(self._tensor(kept, row))
+            for row, sample in enumerate(self._samples)
+            if sample.request.timesteps
+            for kept in self._job.algorithm.keeps
+        }
+
+    def _tensor(self, kept: Kept, row: int) -> Tensor:
+        """Raises TaskFault("internal") for a transition that had no noise."""
+        if kept == "clean":
+            return self.latents[row]
+        if kept == "latents":
+            return torch.stack(self._kept[row])
+        noted = self._log_probs[row] if kept == "log_probs" else self._means[row]
+        sample = self._samples[row]
+        if len(noted) != len(sample.request.timesteps):
+            raise TaskFault("internal", f"sample {sample.key} was asked to train a timestep at noise level 0")
+        return torch.stack(noted)
 
     def _rows_by_level(self, index: int) -> dict[float, list[int]]:
         rows: dict[float, list[int]] = {}
@@ -134,10 +146,12 @@ class _Roll:
             rows.setdefault(sample.group.levels[index], []).append(row)
         return rows
 
-    def _note_log_probs(self, index: int, rows: Sequence[int], log_prob: Tensor) -> None:
-        for row, value in zip(rows, log_prob, strict=True):
+    def _note_transition(self, index: int, rows: Sequence[int], log_prob: Tensor, mean: Tensor) -> None:
+        for place, row in enumerate(rows):
             if index in self._samples[row].request.timesteps:
-                self._log_probs[row].append(value)
+                self._log_probs[row].append(log_prob[place])
+                if "means" in self._job.algorithm.keeps:
+                    self._means[row].append(mean[place])
 
     def _keep(self, index: int) -> None:
         for row, wanted in enumerate(self._wanted):

@@ -10,23 +10,26 @@ it was, at the price of a second gradient's memory. A loss is summed over (sampl
 so the gradient does not depend on how pairs were dealt (paper sections 3.2.1 and 3.2.2).
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
 
 import torch
+from diffusers.training_utils import EMAModel
 from torch import Tensor
 
-from digend.algorithms.spec import Objective, PairLosses, Pairs, Velocities, Velocity
+from digend.algorithms.spec import Kept, Objective, PairLosses, Pairs, Velocities, Velocity
 from digend.engines.flops import shape_of
 from digend.engines.forwards import Forward, plan_forwards
 from digend.engines.jobs import Job
-from digend.engines.optimizer import build_optimizer, first_non_finite
+from digend.engines.optimizer import build_optimizer, first_non_finite, learning_rate
+from digend.engines.policy import EMA, OLD, Policy
 from digend.engines.protocols import Context, TaskFault
 from digend.engines.publishing import publish
 from digend.engines.sums import Sums
 from digend.engines.trajectories import Trajectory, fetch_trajectories
 from digend.models.spec import Condition
+from digend.rl.seeds import seed_of
 from digend.wire.tasks import CommitResult, CommitTask, UpdateItem, UpdateResult, UpdateTask
 
 
@@ -39,6 +42,7 @@ class Trainer:
         self._parameters = list(job.policy.parameters.values())
         self.optimizer = build_optimizer(self._parameters, job.config.training)
         self._checkpoints = job.config.training.gradient_checkpointing
+        self._ema = moving_average(job.policy, job.config.training.ema_decay)
         self.global_step = 0
         self.applied: tuple[int, ...] = ()
 
@@ -47,7 +51,7 @@ class Trainer:
         another global step than the open one; "blob_lost" and "non_finite" with the gradient untouched."""
         self._check_open(task)
         with context.stage("fetch"):
-            trajectories = fetch_trajectories(task.items, self._job.conditions, context)
+            trajectories = fetch_trajectories(task.items, self._job.algorithm.keeps, self._job.conditions, context)
         training = self._job.config.training
         forwards = plan_forwards(task.items, training.update_batch, training.timestep_width)
         total = sum(len(forward.pairs) for forward in forwards)
@@ -76,10 +80,10 @@ class Trainer:
             )
         if task.version != self._job.version:
             raise TaskFault("internal", f"commit on version {task.version}, but {self._job.version} is loaded")
+        rate = learning_rate(self.optimizer, self._job.config.training, self._job.version)
         with context.stage("optimizer"):
-            norm, skipped = self._step(task)
+            norm, skipped = self._step(task, rate)
         self.global_step = task.global_step + 1
-        rate = self._job.config.training.learning_rate
         if skipped is not None:
             return CommitResult(gradient_norm=norm, learning_rate=rate, weights=None, skipped=skipped)
         self._job.version += 1
@@ -123,7 +127,7 @@ class Trainer:
         """Charge the pairs of one pass, forward and backward, each as a pass of its own would cost."""
         for pair in forward.pairs:
             chain, alone = trajectories[pair.item], Forward(forward.level, (pair,))
-            shape = ("update", shape_of(chain.at(pair.index), chain.condition))
+            shape = ("update", shape_of(chain.latents, chain.condition))
             once = partial(self._pass, task, alone, trajectories)
             again = partial(self._replay, task, alone, trajectories) if self._checkpoints else None
             self._job.meter.add(shape, 1, once, again)
@@ -140,17 +144,27 @@ class Trainer:
     def _losses(self, task: UpdateTask, forward: Forward, trajectories: Sequence[Trajectory]) -> PairLosses:
         pairs = self._pairs(task, forward, trajectories)
         conditions = [trajectories[pair.item].condition for pair in forward.pairs]
-        velocities = self._velocities(self._velocity(conditions))
-        return self._objective.losses(velocities, pairs)
+        return self._objective.losses(self._velocities(self._velocity(conditions), task.version), pairs)
 
-    def _velocities(self, policy: Velocity) -> Velocities:
+    def _velocities(self, policy: Velocity, version: int) -> Velocities:
         """The policy's, and those of other weights as far as the objective needs them."""
 
         def reference(latents: Tensor, sigma: Tensor) -> Tensor:
             with self._job.policy.reference():
                 return policy(latents, sigma)
 
-        return Velocities(policy=policy, reference=reference if self._objective.needs_reference else None)
+        drew = OLD if self._job.algorithm.old_decay is not None else _copy_of(version)
+
+        def old(latents: Tensor, sigma: Tensor) -> Tensor:
+            with torch.no_grad(), self._job.policy.using(drew):
+                return policy(latents, sigma)
+
+        known = drew in self._job.policy.copies or version == self._job.version
+        return Velocities(
+            policy=policy,
+            reference=reference if self._objective.needs_reference else None,
+            old=old if self._objective.needs_old and known else None,
+        )
 
     def _velocity(self, conditions: Sequence[Condition]) -> Velocity:
         job = self._job
@@ -162,22 +176,45 @@ class Trainer:
 
     def _pairs(self, task: UpdateTask, forward: Forward, trajectories: Sequence[Trajectory]) -> Pairs:
         """Stack the pairs' tensors on the model's device."""
-        device = self._job.model.device
-        chains = [trajectories[pair.item] for pair in forward.pairs]
-        latents = [chain.at(pair.index) for chain, pair in zip(chains, forward.pairs, strict=True)]
-        following = [chain.at(pair.index + 1) for chain, pair in zip(chains, forward.pairs, strict=True)]
-        old = [chain.log_probs[pair.position] for chain, pair in zip(chains, forward.pairs, strict=True)]
-        stacked = torch.stack(latents).to(device)
+        chains = [(trajectories[pair.item], pair) for pair in forward.pairs]
+        keeps, device = self._job.algorithm.keeps, self._job.model.device
+
+        def stacked(tensors: Iterable[Tensor]) -> Tensor:
+            return torch.stack(list(tensors)).to(device)
+
+        def transitions(kept: Kept) -> Tensor | None:
+            return stacked(chain.tensors[kept][pair.position] for chain, pair in chains) if kept in keeps else None
+
+        clean = stacked(chain.tensors["clean"] for chain, _ in chains) if "clean" in keeps else None
+        if clean is None:
+            latents = stacked(chain.at(pair.index) for chain, pair in chains)
+        else:
+            latents = self._noised(task, forward, clean)
         return Pairs(
-            latents=stacked,
-            next_latents=torch.stack(following).to(device),
+            latents=latents,
             index=torch.tensor([pair.index for pair in forward.pairs], device=device),
-            old_log_prob=torch.stack(old).to(device),
-            advantage=stacked.new_tensor([task.items[pair.item].advantage for pair in forward.pairs]),
+            advantage=latents.new_tensor([task.items[pair.item].advantage for pair in forward.pairs]),
             level=forward.level,
             kernel=self._job.config.sampling.kernel,
             sigmas=task.sigmas,
+            next_latents=stacked(chain.at(pair.index + 1) for chain, pair in chains) if clean is None else None,
+            old_log_prob=transitions("log_probs"),
+            old_mean=transitions("means"),
+            clean=clean,
+            on_policy=task.version == self._job.version,
         )
+
+    def _noised(self, task: UpdateTask, forward: Forward, clean: Tensor) -> Tensor:
+        """(1 - sigma) * clean + sigma * noise, [N, ...], at each pair's sigma, with noise of the pair's own seed."""
+        seeds = [
+            seed_of("renoise", self._job.config.seed, task.rollout, item.prompt, item.index, pair.index)
+            for pair in forward.pairs
+            for item in (task.items[pair.item],)
+        ]
+        noise = torch.stack([torch.randn(clean.shape[1:], generator=torch.Generator().manual_seed(s)) for s in seeds])
+        sigma = clean.new_tensor([task.sigmas[pair.index] for pair in forward.pairs])
+        sigma = sigma.reshape(-1, *[1] * (clean.ndim - 1))
+        return (1 - sigma) * clean + sigma * noise.to(clean)
 
     @staticmethod
     def _check_finite(items: Sequence[UpdateItem], forward: Forward, losses: Tensor) -> None:
@@ -189,7 +226,7 @@ class Trainer:
                 "non_finite", f"loss of sample {item.prompt}/{item.index} at timestep {pair.index} is not finite"
             )
 
-    def _step(self, task: CommitTask) -> tuple[float, str | None]:
+    def _step(self, task: CommitTask, rate: float) -> tuple[float, str | None]:
         """The gradient's norm before the clip, and why no step was made (None where one was)."""
         skipped = "Z = 0: no sample was selected" if task.z == 0 else None
         norm = 0.0
@@ -200,6 +237,44 @@ class Trainer:
             norm = float(torch.nn.utils.clip_grad_norm_(self._parameters, self._job.config.training.max_grad_norm))
             skipped = first_non_finite(self._job.policy.parameters, norm)
         if skipped is None:
+            self._keep_version()
+            for group in self.optimizer.param_groups:
+                group["lr"] = rate
             self.optimizer.step()
+            self._follow()
         self.reset()
         return norm, skipped
+
+    def _keep_version(self) -> None:
+        """Copies of the weights that samples still to be trained were drawn with, where the objective asks for them."""
+        config, policy, version = self._job.config, self._job.policy, self._job.version
+        if not self._objective.needs_old or self._job.algorithm.old_decay is not None:
+            return
+        longest = max(config.training.updates_per_rollout - 1, int(config.schedule.staleness > 0))
+        if longest:
+            policy.keep(_copy_of(version))
+        policy.copies.pop(_copy_of(version - longest), None)
+
+    def _follow(self) -> None:
+        """The averages of the policy take its new values in: the one that samples, and the one that is evaluated."""
+        algorithm, num_steps = self._job.algorithm, self._job.version + 1
+        if algorithm.old_decay is not None:
+            self._job.policy.blend(OLD, algorithm.old_decay(self._job.algorithm_options, num_steps))
+        if self._ema is not None and num_steps % self._job.config.training.ema_interval == 0:
+            self._ema.optimization_step = num_steps
+            self._ema.step(self._parameters)
+
+
+def _copy_of(version: int) -> str:
+    """The name of the copy of a version's weights."""
+    return f"version {version}"
+
+
+def moving_average(policy: Policy, decay: float | None) -> EMAModel | None:
+    """diffusers' EMAModel over the policy's own copy: the average keeps min((1 + n) / (10 + n), decay) of itself at
+    optimizer step n. Its values live in `policy.copies`; nothing else of it needs saving."""
+    if decay is None:
+        return None
+    average = EMAModel(list(policy.parameters.values()), decay=decay)
+    average.shadow_params = list(policy.copies[EMA].values())
+    return average

@@ -40,10 +40,8 @@ def two_passes(
     device: torch.device,
     combine: Callable[[Tensor, Tensor, float], Tensor] = combined,
 ) -> Tensor:
-    """Both passes one after the other, conditional first; the second one only where guidance is on."""
+    """Both passes one after the other, conditional first, combined."""
     velocity = conditional()
-    if not is_on(scale):
-        return velocity
     with part(UNCONDITIONAL, device):
         other = unconditional()
     return combine(velocity, other, scale)

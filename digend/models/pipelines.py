@@ -146,13 +146,18 @@ def _with_adapter_of(module: Any, folder: Path) -> Any:
 
 
 def save_adapter(pipeline: Any, folder: str, trained: Mapping[str, torch.nn.Module]) -> None:
-    """Write `pytorch_lora_weights.safetensors` as diffusers' load_lora_weights reads it, rank and alpha included."""
+    """Write `pytorch_lora_weights.safetensors` as diffusers' load_lora_weights reads it, rank and alpha included.
+
+    That of a second transformer goes into a folder of its name, for `load_into_transformer_2=True`.
+    """
     from peft.utils import get_peft_model_state_dict
 
-    layers: dict[str, Any] = {}
     for name, module in trained.items():
         adapted: Any = module
-        config = adapted.peft_config["default"]
-        layers[f"{name}_lora_layers"] = get_peft_model_state_dict(module, adapter_name="default")
-        layers[f"{name}_lora_adapter_metadata"] = config.to_dict()
-    type(pipeline).save_lora_weights(folder, **layers, safe_serialization=True)
+        target = Path(folder) if name == "transformer" else Path(folder) / name
+        type(pipeline).save_lora_weights(
+            target,
+            transformer_lora_layers=get_peft_model_state_dict(module, adapter_name="default"),
+            transformer_lora_adapter_metadata=adapted.peft_config["default"].to_dict(),
+            safe_serialization=True,
+        )

@@ -25,7 +25,7 @@ class StockModel:
     """A loaded pipeline. `negative_prompt` None: the family knows no unconditional pass."""
 
     encoders: tuple[str, ...] = ("text_encoder",)
-    components: tuple[str, ...] = ("transformer",)
+    """Components that `encode` needs and nothing else."""
 
     def __init__(self, pipeline: Any, path: str, dtype: torch.dtype, negative_prompt: str | None = None) -> None:
         self._pipeline = pipeline
@@ -38,7 +38,7 @@ class StockModel:
 
     @property
     def trainable(self) -> Mapping[str, torch.nn.Module]:
-        return {name: getattr(self._pipeline, name) for name in self.components}
+        return {"transformer": self._pipeline.transformer}
 
     @property
     def device(self) -> torch.device:
@@ -105,6 +105,15 @@ class StockModel:
         """[B] in float32: what the scheduler would call these sigmas."""
         scaled: Tensor = sigma.float() * self._pipeline.scheduler.config.num_train_timesteps
         return scaled.to(self.device)
+
+    def _video_noise(self, rngs: Sequence[torch.Generator], shape: Shape) -> Tensor:
+        """[B, C, f, h, w] as the pipeline draws it, on the CPU in float32, then on the device."""
+        channels = self._pipeline.transformer.config.in_channels
+        size = (shape.height, shape.width, shape.num_frames)
+        latents: Tensor = self._pipeline.prepare_latents(
+            len(rngs), channels, *size, torch.float32, torch.device("cpu"), list(rngs)
+        )
+        return latents.to(self.device)
 
     def _stack(self, conditions: Sequence[Condition], name: str) -> Tensor:
         return torch.stack([condition[name] for condition in conditions]).to(self.device, self._dtype)

@@ -1,4 +1,4 @@
-"""Wan2.1 on the stock WanPipeline, cut at the places where RL needs a handle.
+"""Wan2.1, and Wan2.2 with its two transformers, on the stock WanPipeline, cut at the places where RL needs a handle.
 
 Owns the family's conventions: the scheduler's own sigmas, timesteps of 1000 sigma, guidance as two passes one after
 the other, latents normalised by the VAE's means and deviations. Transitions here are Euler steps. A checkpoint whose
@@ -8,7 +8,7 @@ in first-order steps; with FlowMatchEulerDiscreteScheduler level 0 is the stock 
 
 # Shapes: B samples; C latent channels; f latent frames, 1 + (F - 1) / 4; h, w latent rows and columns; E text tokens.
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import torch
@@ -21,16 +21,23 @@ from digend.models.shapes import check_frames, check_size
 from digend.models.spec import Condition, Shape
 from digend.models.stock import NEGATIVE, StockModel, denormalised, on_cpu, video_pixels
 from digend.models.wan import WanOptions
-
-_WEIGHTS = ("transformer", "vae", "text_encoder")
+from digend.models.wan22 import Wan22Options
 
 
 class WanModel(StockModel):
-    """A loaded WanPipeline with one transformer, which learns."""
+    """A loaded WanPipeline; its transformer learns, or both where it has two."""
 
     def __init__(self, pipeline: Any, path: str, dtype: torch.dtype, options: WanOptions) -> None:
         super().__init__(pipeline, path, dtype, options.negative_prompt)
         self._max_sequence_length = options.max_sequence_length
+        self._guidance_scale_2 = options.guidance_scale_2 if isinstance(options, Wan22Options) else None
+        ratio = pipeline.config.boundary_ratio
+        self._boundary = None if ratio is None else ratio * pipeline.scheduler.config.num_train_timesteps
+
+    @property
+    def trainable(self) -> Mapping[str, torch.nn.Module]:
+        second = self._pipeline.transformer_2
+        return {**super().trainable, **({} if second is None else {"transformer_2": second})}
 
     def check(self, shape: Shape) -> None:
         patch = self._pipeline.transformer.config.patch_size
@@ -44,17 +51,7 @@ class WanModel(StockModel):
 
     def initial(self, rngs: Sequence[torch.Generator], shape: Shape) -> Tensor:
         """[B, C, f, h, w]."""
-        latents = self._pipeline.prepare_latents(
-            len(rngs),
-            self._pipeline.transformer.config.in_channels,
-            shape.height,
-            shape.width,
-            shape.num_frames,
-            torch.float32,
-            torch.device("cpu"),
-            list(rngs),
-        )
-        return latents.to(self.device)  # type: ignore[no-any-return]
+        return self._video_noise(rngs, shape)
 
     def velocity(
         self,
@@ -64,14 +61,36 @@ class WanModel(StockModel):
         guidance_scale: float,
         shape: Shape,
     ) -> Tensor:
-        """[B, C, f, h, w]."""
-        return self._guided(self._pipeline.transformer, latents, sigma, conditions, guidance_scale)
-
-    def _guided(
-        self, transformer: Any, latents: Tensor, sigma: Tensor, conditions: Sequence[Condition], guidance_scale: float
-    ) -> Tensor:
-        hidden = latents.to(self.device, self._dtype)
+        """[B, C, f, h, w]. With two transformers, each sample goes through the one of its timestep."""
         timestep = self._timestep(sigma)
+        high = torch.ones_like(timestep, dtype=torch.bool) if self._boundary is None else timestep >= self._boundary
+        on = guidance.is_on(guidance_scale)
+        parts: list[Tensor] = []
+        places: list[Tensor] = []
+        for module, mine, scale in (
+            (self._pipeline.transformer, high, guidance_scale),
+            (self._pipeline.transformer_2, ~high, self._low_scale(guidance_scale)),
+        ):
+            rows = mine.nonzero()[:, 0]
+            if len(rows):
+                chosen = [conditions[row] for row in rows.tolist()]
+                parts.append(self._pass(module, latents[rows], timestep[rows], chosen, scale if on else None))
+                places.append(rows)
+        return torch.cat(parts)[torch.argsort(torch.cat(places))]
+
+    def _low_scale(self, guidance_scale: float) -> float:
+        return guidance_scale if self._guidance_scale_2 is None else self._guidance_scale_2
+
+    def _pass(
+        self,
+        transformer: Any,
+        latents: Tensor,
+        timestep: Tensor,
+        conditions: Sequence[Condition],
+        scale: float | None,
+    ) -> Tensor:
+        """Of samples that share a transformer; scale None: without an unconditional pass."""
+        hidden = latents.to(self.device, self._dtype)
 
         def one_pass(sign: str) -> Tensor:
             (velocity,) = transformer(
@@ -82,7 +101,9 @@ class WanModel(StockModel):
             )
             return velocity  # type: ignore[no-any-return]
 
-        return guidance.two_passes(lambda: one_pass(""), lambda: one_pass(NEGATIVE), guidance_scale, self.device)
+        if scale is None:
+            return one_pass("")
+        return guidance.two_passes(lambda: one_pass(""), lambda: one_pass(NEGATIVE), scale, self.device)
 
     def decode(self, latents: Tensor, shape: Shape) -> Tensor:
         """[B, F, 3, H, W], or [B, 3, H, W] for one frame."""
@@ -103,14 +124,27 @@ class WanModel(StockModel):
 
 
 def load(path: str, device: str, dtype: str, options: BaseModel) -> WanModel:
-    """Raises OSError or ValueError that name the file or the option."""
-    assert isinstance(options, WanOptions)
-    check_folder(path, "WanPipeline", _WEIGHTS)
-    number_type: torch.dtype = getattr(torch, dtype)
-    pipeline = load_pipeline(path, device, number_type)
-    check_tokens(options.max_sequence_length, pipeline.tokenizer, f"{path}/tokenizer")
+    """Wan2.1. Raises OSError or ValueError that name the file or the option."""
+    model, pipeline = _load(path, device, dtype, options, ("transformer",))
     if pipeline.transformer_2 is not None:
-        raise ValueError(f'model.path: {path} holds two transformers (Wan2.2): model.family = "wan22" trains both')
+        raise ValueError(f'model.path: {path} holds two transformers (Wan2.2); model.family = "wan22" trains both')
+    return model
+
+
+def load_two(path: str, device: str, dtype: str, options: BaseModel) -> WanModel:
+    """Wan2.2. Raises OSError or ValueError that name the file or the option."""
+    model, pipeline = _load(path, device, dtype, options, ("transformer", "transformer_2"))
+    if pipeline.config.boundary_ratio is None:
+        raise ValueError(f"model.path: {path}/model_index.json has no boundary_ratio between its two transformers")
+    return model
+
+
+def _load(path: str, device: str, dtype: str, options: BaseModel, trained: Sequence[str]) -> tuple[WanModel, Any]:
+    assert isinstance(options, WanOptions)
+    check_folder(path, "WanPipeline", (*trained, "vae", "text_encoder"))
+    number_type: torch.dtype = getattr(torch, dtype)
+    pipeline = load_pipeline(path, device, number_type, trained)
+    check_tokens(options.max_sequence_length, pipeline.tokenizer, f"{path}/tokenizer")
     if pipeline.config.expand_timesteps:
         raise ValueError(f"model.path: {path} has a timestep for each token (Wan2.2 TI2V), which this family has not")
-    return WanModel(pipeline, path, number_type, options)
+    return WanModel(pipeline, path, number_type, options), pipeline

@@ -12,6 +12,7 @@ from contextlib import suppress
 from digend.net.addresses import BadAddress, nearest
 from digend.net.blob_limits import CHUNK_BYTES, MAX_MANIFEST_BYTES, MAX_PULL_BYTES, BlobCorrupt, BlobLost
 from digend.net.owner_link import OwnerLink, Sink
+from digend.net.security import Security
 from digend.wire.pulls import Manifest, TensorSpec
 from digend.wire.refs import BlobRef
 from digend.wire.tensors import Array, BadTensor, digest_bytes, unpack_manifest
@@ -23,8 +24,9 @@ INLINE_BYTES = 1024 * 1024
 class BlobClient:
     """One a process, used by the tasks of one event loop. A connection to each owner is kept and shared."""
 
-    def __init__(self, *, max_bytes: int = MAX_PULL_BYTES) -> None:
+    def __init__(self, *, max_bytes: int = MAX_PULL_BYTES, security: Security | None = None) -> None:
         self._max_bytes = max_bytes
+        self._security = security
         self._links: dict[str, OwnerLink] = {}
 
     async def pull(
@@ -42,7 +44,8 @@ class BlobClient:
                 await _fetch(link, ref, buffers)
         except TimeoutError:
             self._drop_if_idle(link)
-            raise BlobLost(f"blob {ref.id}: {ref.owner} was silent for {timeout_s:g} s") from None
+            why = link.trouble or f"{link.address} was silent for {timeout_s:g} s"
+            raise BlobLost(f"blob {ref.id}: {why}") from None
         await _check(ref, specs, buffers)
         return {spec.name: Array(spec.dtype, spec.shape, memoryview(buffers[spec.name])) for spec in specs}
 
@@ -55,15 +58,15 @@ class BlobClient:
         link = self._links.get(ref.owner)
         if link is None:
             try:
-                link = self._links[ref.owner] = OwnerLink(ref.owner)
+                link = self._links[ref.owner] = OwnerLink(ref.owner, self._security)
             except BadAddress as error:
                 raise BlobLost(f"blob {ref.id}: {error}") from None
         return link
 
     def _drop_if_idle(self, link: OwnerLink) -> None:
         """A silent owner is likely dead, and its successor has another address."""
-        if link.idle and self._links.get(link.address) is link:
-            del self._links[link.address]
+        if link.idle and self._links.get(link.owner) is link:
+            del self._links[link.owner]
             link.close()
 
     def _chosen(self, manifest: Manifest, ref: BlobRef, names: Collection[str] | None) -> list[TensorSpec]:

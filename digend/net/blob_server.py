@@ -19,18 +19,18 @@ from typing import Any
 
 import zmq
 
-from digend.net.addresses import BadAddress, resolve, socket_path
+from digend.net.addresses import KEY_MARK, BadAddress, resolve, socket_path
 from digend.net.blob_limits import MAX_CHUNK_BYTES
-from digend.net.channel import Channel
 from digend.net.claims import AddressInUse
-from digend.net.server import bound
-from digend.net.sockets import prepare_router
+from digend.net.doorway import Arrival, Doorway
+from digend.net.porter import Refused
+from digend.net.security import Security
 from digend.wire.codec import decode, encode
-from digend.wire.errors import Malformed, ProtocolError
+from digend.wire.errors import Malformed, NotListed, ProtocolError
 from digend.wire.pulls import Pull, Pulled, PullRefused
 from digend.wire.refs import BlobRef
 from digend.wire.tensors import Array, digest_bytes, manifest_of, pack_manifest
-from digend.wire.verbs import TO_OWNER
+from digend.wire.verbs import PULLERS, TO_OWNER
 
 STALE_S = 60.0
 """A socket file of this age that nobody listens on was left by a killed process."""
@@ -51,30 +51,35 @@ class _Held:
 
 
 class BlobServer:
-    """Made by `bind`. `address` is the real endpoint and goes into every reference."""
+    """Made by `bind`. `address` is the real endpoint, with its public key where it has one, and goes into every
+    reference.
+    """
 
-    def __init__(self, channel: Channel, address: str, instance: str) -> None:
-        self.address = address
+    def __init__(self, doorway: Doorway, instance: str) -> None:
+        self.address = f"{doorway.address}{KEY_MARK}{doorway.public}" if doorway.public else doorway.address
         self.instance = instance
-        self._channel = channel
+        self._doorway = doorway
         self._lock = Lock()
         self._blobs: dict[str, _Held] = {}
         self._numbers = count()
 
     @classmethod
-    def bind(cls, data: str, instance: str, state_dir: Path) -> "BlobServer":
-        """`data`: "ipc" (a socket file under `state_dir`) or tcp://127.0.0.1 (a free port, unless one is named).
+    def bind(
+        cls,
+        data: str,
+        instance: str,
+        state_dir: Path,
+        *,
+        security: Security | None = None,
+        refused: Refused = lambda key, address: None,
+    ) -> "BlobServer":
+        """`data`: "ipc" (a socket file under `state_dir`) or tcp://HOST (a free port, unless one is named).
 
-        `instance` names this life of the process. Raises BadAddress, AddressInUse, OSError.
+        `instance` names this life of the process; `refused(key, address)` is told whose handshake was refused. Raises
+        BadAddress (NeedsKeys), AddressInUse, OSError.
         """
-        endpoint = _endpoint(data, instance, state_dir)
-        channel = Channel(zmq.ROUTER)
-        prepare_router(channel.socket)
-        try:
-            return cls(channel, bound(channel.socket, endpoint), instance)
-        except OSError:
-            channel.close(0)
-            raise
+        endpoint = _endpoint(data, instance, state_dir, keyed=security is not None)
+        return cls(Doorway(endpoint, security, roles=PULLERS, refused=refused), instance)
 
     def put(self, tensors: Mapping[str, Array]) -> BlobRef:
         """Holds the tensors, without a copy, until `free`. Reads each byte once for the digests. Any thread."""
@@ -104,22 +109,23 @@ class BlobServer:
 
     async def serve(self) -> None:
         """Answers until `close`. One task, for the socket's whole life."""
-        while (frames := await self._channel.receive()) is not None:
-            peer, *rest = frames
+        while (arrival := await self._doorway.receive()) is not None:
             with suppress(zmq.ZMQError):  # gone, or takes nothing: its own deadline tells it
-                self._channel.send([peer, *self._reply(rest)])
+                self._doorway.channel.send([arrival.peer, *self._reply(arrival)])
 
     def close(self, linger_ms: int = 0) -> None:
         """Frees the address and all blobs."""
-        self._channel.close_bound(self.address, linger_ms)
+        self._doorway.close(linger_ms)
         with self._lock:
             self._blobs.clear()
 
-    def _reply(self, frames: list[bytes]) -> list[Any]:
+    def _reply(self, arrival: Arrival) -> list[Any]:
         try:
-            if len(frames) != 1:
-                raise Malformed(f"{len(frames)} frames, not one")
-            return self._chunk(decode(frames[0], TO_OWNER))
+            if arrival.unlisted:
+                raise NotListed
+            if len(arrival.frames) != 1:
+                raise Malformed(f"{len(arrival.frames)} frames, not one")
+            return self._chunk(decode(arrival.frames[0], TO_OWNER))
         except ProtocolError as error:
             return [encode(PullRefused(request="", reason=str(error)))]
 
@@ -141,11 +147,11 @@ def _refusal(pull: Pull, reason: str) -> list[Any]:
     return [encode(PullRefused(request=pull.request, reason=f"blob {pull.blob}: {reason}"))]
 
 
-def _endpoint(data: str, instance: str, state_dir: Path) -> str:
+def _endpoint(data: str, instance: str, state_dir: Path, *, keyed: bool) -> str:
     if data != "ipc":
         if data.startswith("ipc:"):
             raise BadAddress(f"data = {data!r}: write 'ipc' (socket files go under `state`) or tcp://127.0.0.1")
-        return resolve(data, wildcard=True)
+        return resolve(data, wildcard=True, keyed=keyed)
     folder = state_dir.absolute() / "blobs"
     name = blake2b(instance.encode(), digest_size=6).hexdigest()
     endpoint = resolve(f"ipc://{folder / name}.sock")

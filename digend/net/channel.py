@@ -6,21 +6,29 @@ behind another send: a full peer must not hold up the rest.
 
 import asyncio
 from collections.abc import AsyncIterator
+from itertools import count
 from typing import Any
 
 import zmq
 import zmq.asyncio
 
 from digend.net.addresses import socket_path
+from digend.net.handshake import EVENTS, event_of
 
 CLOSE_MS = 2_000
+_NUMBERS = count()
+"""Of watched sockets: ZeroMQ lets go of a name some time after its socket was closed."""
 
 
 class Channel:
-    """Owns the socket. `copy_threshold`: frames of at least so many bytes are sent without a copy."""
+    """Owns the socket. `copy_threshold`: frames of at least so many bytes are sent without a copy. `context`: another
+    than the process's.
+    """
 
-    def __init__(self, socket_type: int, *, copy_threshold: int = 65536) -> None:
-        self.socket: Any = zmq.asyncio.Socket(zmq.Context.instance(), socket_type)
+    def __init__(
+        self, socket_type: int, *, copy_threshold: int = 65536, context: "zmq.Context[Any] | None" = None
+    ) -> None:
+        self.socket: Any = zmq.asyncio.Socket(context or zmq.Context.instance(), socket_type)
         self._plain: Any = zmq.Socket.shadow(self.socket)
         self._plain.copy_threshold = copy_threshold
         self._monitor: zmq.asyncio.Socket | None = None
@@ -40,10 +48,10 @@ class Channel:
         """All frames of the next message; None once the socket is closed."""
         return await _receive(self.socket, copy)
 
-    def receive_waiting(self) -> list[Any] | None:
+    def receive_waiting(self, *, copy: bool = True) -> list[Any] | None:
         """A message that is there already, or None."""
         try:
-            frames: list[Any] = self._plain.recv_multipart(flags=zmq.NOBLOCK)
+            frames: list[Any] = self._plain.recv_multipart(flags=zmq.NOBLOCK, copy=copy)
         except zmq.Again:
             return None
         return frames
@@ -53,14 +61,21 @@ class Channel:
         while not await self.socket.poll(60_000, zmq.POLLOUT):
             pass
 
-    async def breaks(self) -> AsyncIterator[None]:
-        """One item each time a connection breaks, until `close`. One task."""
-        address = f"inproc://breaks-{id(self)}"
-        self._plain.monitor(address, zmq.EVENT_DISCONNECTED)
+    def watch(self) -> None:
+        """Keeps what happens to the connection for `events`. Before connect."""
+        address = f"inproc://watch-{next(_NUMBERS)}"
+        self._plain.monitor(address, EVENTS)
         self._monitor = zmq.asyncio.Socket(zmq.Context.instance(), zmq.PAIR)
         self._monitor.connect(address)
-        while await _receive(self._monitor, copy=True) is not None:
-            yield
+
+    async def events(self) -> AsyncIterator[int]:
+        """What has happened to the connection since `watch` (`digend.net.handshake`), until `close`. One task."""
+        while self._monitor is not None and (frames := await _receive(self._monitor, copy=True)) is not None:
+            yield event_of(frames)
+
+    @property
+    def closed(self) -> bool:
+        return bool(self.socket.closed)
 
     def close(self, linger_ms: int) -> None:
         """What was sent before gets `linger_ms` to leave, in the background."""

@@ -5,19 +5,26 @@ Invariant: `request` returns the reply to this very request or raises, at the la
 """
 
 import time
+from itertools import count
 from pathlib import Path
-from typing import Protocol, TypeVar
+from typing import TYPE_CHECKING, Protocol, TypeVar
 
 import zmq
 
 from digend.net.addresses import resolve
+from digend.net.handshake import EVENTS, event_of, happening, unfinished
 from digend.net.sockets import prepare_dealer
 from digend.wire.codec import decode, frame
 from digend.wire.errors import NotAllowed
 from digend.wire.messages import ErrorReply, Refused
 from digend.wire.verbs import TO_CLIENT
 
+if TYPE_CHECKING:
+    from digend.net.security import Security
+
 T = TypeVar("T")
+_NUMBERS = count()
+"""Of monitors: ZeroMQ lets go of a name some time after its socket was closed."""
 
 
 class Request(Protocol):
@@ -39,6 +46,10 @@ class TimedOut(ClientError):
     """A driver is there and did not reply in time; the request may have been carried out."""
 
 
+class NotAdmitted(ClientError):
+    """The driver refused our key, or wants one."""
+
+
 class RequestFailed(ClientError):
     """The driver said no. `code` is the exit code to end with."""
 
@@ -51,12 +62,22 @@ class RequestFailed(ClientError):
 class Client:
     """One connection; requests one after another, from one thread. Also a context manager."""
 
-    def __init__(self, address: str, timeout_s: float = 10.0, *, base: Path | None = None) -> None:
-        """Does not wait for the driver. Raises BadAddress."""
-        self.address = resolve(address, base)
+    def __init__(
+        self, address: str, timeout_s: float = 10.0, *, base: Path | None = None, security: "Security | None" = None
+    ) -> None:
+        """Does not wait for the driver. Raises BadAddress (NeedsKeys)."""
+        self.address = resolve(address, base, keyed=security is not None)
         self._timeout_s = timeout_s
+        self._key: str | None = None
+        self._trouble = ""
         self._socket: zmq.Socket[bytes] = zmq.Context.instance().socket(zmq.DEALER)
-        prepare_dealer(self._socket)
+        self._monitor: zmq.Socket[bytes] | None = None
+        prepare_dealer(self._socket, self.address)
+        if self.address.startswith("tcp://"):
+            if security:
+                security.as_client(self._socket, security.driver)
+                self._key = security.key.public
+            self._monitor = self._socket.get_monitor_socket(EVENTS, f"inproc://client-{next(_NUMBERS)}")
         self._socket.connect(self.address)
 
     def request(self, message: Request, expect: type[T]) -> T:
@@ -64,7 +85,8 @@ class Client:
         data = frame(message)
         deadline = time.monotonic() + self._timeout_s
         if not self._wait(zmq.POLLOUT, deadline):
-            raise DriverUnreachable(f"no driver answers at {self.address} (waited {self._timeout_s:g} s)")
+            why = self._trouble or f"no driver answers at {self.address}"
+            raise DriverUnreachable(f"{why} (waited {self._timeout_s:g} s)")
         self._socket.send(data)
         while self._wait(zmq.POLLIN, deadline):
             reply = decode(self._socket.recv_multipart()[-1], TO_CLIENT)
@@ -73,6 +95,10 @@ class Client:
         raise TimedOut(f"the driver at {self.address} did not reply within {self._timeout_s:g} s")
 
     def close(self) -> None:
+        if self._monitor:
+            self._socket.disable_monitor()  # first: ZeroMQ would wait for a reader that is gone
+            self._monitor.close(0)
+            self._monitor = None
         self._socket.close(0)
 
     def __enter__(self) -> "Client":
@@ -82,8 +108,25 @@ class Client:
         self.close()
 
     def _wait(self, events: int, deadline: float) -> bool:
-        remaining_ms = (deadline - time.monotonic()) * 1000
-        return bool(remaining_ms > 0 and self._socket.poll(int(remaining_ms) + 1, events))
+        """Whether the socket is ready in time. Raises NotAdmitted."""
+        poller = zmq.Poller()
+        poller.register(self._socket, events)
+        if self._monitor:
+            poller.register(self._monitor, zmq.POLLIN)
+        while (remaining_ms := (deadline - time.monotonic()) * 1000) > 0:
+            ready = dict(poller.poll(int(remaining_ms) + 1))
+            if self._socket in ready:
+                return True
+            if self._monitor and self._monitor in ready:
+                self._look(event_of(self._monitor.recv_multipart()))
+        return False
+
+    def _look(self, event: int) -> None:
+        found = happening(event, self.address, self._key)
+        if found.refused:
+            raise NotAdmitted(found.refused)
+        if found.unfinished:
+            self._trouble = unfinished(self.address, self._key is not None)
 
 
 def _answers(reply: object, message: Request) -> bool:

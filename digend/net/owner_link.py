@@ -14,15 +14,18 @@ from typing import Any
 
 import zmq
 
-from digend.net.addresses import resolve
+from digend.net.addresses import KEY_MARK, BadAddress, is_local, resolve
 from digend.net.blob_limits import CREDIT_BYTES, MAX_CHUNK_BYTES, MIN_COST_BYTES, BlobCorrupt, BlobLost
 from digend.net.channel import Channel
 from digend.net.credits import Credits
+from digend.net.handshake import happening, unfinished
+from digend.net.porter import admitted
+from digend.net.security import Security
 from digend.net.sockets import prepare_dealer
 from digend.wire.codec import decode, encode
 from digend.wire.errors import ProtocolError
 from digend.wire.pulls import Pull, Pulled, PullRefused
-from digend.wire.verbs import FROM_OWNER
+from digend.wire.verbs import FROM_OWNER, OWNERS
 
 Sink = Callable[[memoryview], None]
 """Takes a chunk's bytes, which are gone after the call."""
@@ -35,13 +38,24 @@ class _Asked:
 
 
 class OwnerLink:
-    """Raises BadAddress. Belongs to the running event loop."""
+    """Belongs to the running event loop. `owner` is the address of a reference.
 
-    def __init__(self, address: str) -> None:
-        endpoint = resolve(address)
+    Raises BadAddress: also where it names no key and is on another machine, or names one that is not a worker's.
+    """
+
+    def __init__(self, owner: str, security: Security | None = None) -> None:
+        address, _, key = owner.partition(KEY_MARK)
+        endpoint = resolve(address, keyed=True)
+        self.owner = owner
         self.address = address
+        self.trouble = ""
+        """Why nothing ever comes from it, or is likely not to."""
+        self._key = _checked(endpoint, key, security)
         self._channel = Channel(zmq.DEALER)
-        prepare_dealer(self._channel.socket, max_frame_bytes=MAX_CHUNK_BYTES)
+        prepare_dealer(self._channel.socket, endpoint, max_frame_bytes=MAX_CHUNK_BYTES)
+        if key and security:
+            security.as_client(self._channel.socket, key)
+        self._channel.watch()
         self._channel.socket.connect(endpoint)
         self._credits = Credits(CREDIT_BYTES)
         self._asked: dict[str, _Asked] = {}
@@ -95,14 +109,32 @@ class OwnerLink:
 
     async def _read(self) -> None:
         while (frames := await self._channel.receive(copy=False)) is not None:
+            self.trouble = ""
             self._renew()
             self._arrived(frames)
 
     async def _watch(self) -> None:
-        async for _ in self._channel.breaks():
-            for asked in list(self._asked.values()):
-                if not asked.done.done():
-                    asked.done.set_exception(self._broke())
+        async for event in self._channel.events():
+            found = happening(event, self.address, self._key)
+            if found.refused:
+                self.trouble = found.refused
+                self._expire()
+            elif found.unfinished:
+                self.trouble = unfinished(self.address, self._key is not None)
+            elif found.broke:
+                self._fail()
+
+    def _fail(self) -> None:
+        for asked in list(self._asked.values()):
+            if not asked.done.done():
+                asked.done.set_exception(self._broke())
+
+    def _expire(self) -> None:
+        """No handshake will come to its end: who waits need not wait longer."""
+        now = asyncio.get_running_loop().time()
+        for timeout in self._patience:
+            if not timeout.expired():
+                timeout.reschedule(now)
 
     def _broke(self) -> BlobLost:
         return BlobLost(f"the connection to {self.address} broke")
@@ -125,6 +157,21 @@ class OwnerLink:
             asked.done.set_result(_total(reply, frames, asked.sink))
         except (BlobLost, BlobCorrupt) as error:
             asked.done.set_exception(error)
+
+
+def _checked(endpoint: str, key: str, security: Security | None) -> str | None:
+    """Our public key, where one is used for the owner's `key`. Raises BadAddress."""
+    if not key:
+        if not is_local(endpoint):
+            raise BadAddress(
+                f"{endpoint} is on another machine and its reference names no key: nothing goes in the clear"
+            )
+        return None
+    if security is None:
+        raise BadAddress(f"{endpoint} wants keys, and there are none here: name one in [keys] of the node file")
+    if not admitted(security, key, OWNERS):
+        raise BadAddress(f"{endpoint} has a key that is not listed here as a worker's (keys.toml)")
+    return security.key.public
 
 
 def _total(reply: Pulled | PullRefused, frames: list[Any], sink: Sink) -> int:

@@ -1,24 +1,24 @@
 """The driver's end of the control plane: one ROUTER, typed messages, back-pressure in bytes.
 
 Must not know sessions or what a message means. Invariant: whatever a peer sends comes out of `batches` as a
-message that it may send, or as a `Fault`; nothing a peer does ends the loop. One task iterates, for the
-socket's whole life.
+message that it may send, or as a `Fault`; nothing a peer does ends the loop. What a peer may send is its key's and its
+role's, and is looked at before the fields of a message are. One task iterates, for the socket's whole life.
 """
 
-from collections.abc import AsyncIterator, Collection
+from collections.abc import AsyncIterator, Callable, Collection
 from dataclasses import dataclass
-from typing import Any
 
 import zmq
 
 from digend.net.addresses import resolve, socket_path
-from digend.net.channel import Channel
-from digend.net.claims import AddressInUse, Claim
+from digend.net.claims import Claim
+from digend.net.doorway import Arrival, Doorway
 from digend.net.flight import InFlight
-from digend.net.sockets import prepare_router
+from digend.net.porter import Refused
+from digend.net.security import Grant, Security
 from digend.wire.codec import decode, frame
-from digend.wire.errors import Malformed, ProtocolError
-from digend.wire.verbs import TO_DRIVER
+from digend.wire.errors import Malformed, NotAllowed, NotListed, ProtocolError
+from digend.wire.verbs import FROM_ROLE, TO_DRIVER
 
 PEER_LIMIT_BYTES = 8 * 1024 * 1024
 MAX_BATCH = 256
@@ -36,44 +36,73 @@ Received = tuple[bytes, object]
 """(peer, message) or (peer, Fault)."""
 
 
+RoleOf = Callable[[bytes], str | None]
+"""The role that a peer has taken in its session, where it has one."""
+
+
 class ControlServer:
     """Made by `bind`. `address` is the real endpoint, with the port where a free one was asked for."""
 
-    def __init__(self, channel: Channel, address: str, claim: Claim | None, allowed: Collection[type]) -> None:
-        self.address = address
-        self._channel = channel
+    def __init__(self, doorway: Doorway, claim: Claim | None, allowed: Collection[type]) -> None:
+        self.address = doorway.address
+        self._doorway = doorway
+        self._channel = doorway.channel
         self._claim = claim
         self._allowed = frozenset(allowed)
         self._flights: dict[bytes, InFlight] = {}
+        self._grants: dict[bytes, Grant] = {}
+        self._role_of: RoleOf = lambda peer: None
 
     @classmethod
-    async def bind(cls, address: str, *, allowed: Collection[type] = TO_DRIVER) -> "ControlServer":
-        """Raises BadAddress, AddressInUse, or OSError where the socket's folder cannot be written."""
-        endpoint = resolve(address, wildcard=True)
+    async def bind(
+        cls,
+        address: str,
+        *,
+        allowed: Collection[type] = TO_DRIVER,
+        security: Security | None = None,
+        refused: Refused = lambda key, address: None,
+    ) -> "ControlServer":
+        """`refused(key, address)` is told whose handshake was refused.
+
+        Raises BadAddress (NeedsKeys), AddressInUse, or OSError where the socket's folder cannot be written.
+        """
+        endpoint = resolve(address, wildcard=True, keyed=security is not None)
         path = socket_path(endpoint)
         claim = Claim(path) if path else None
-        channel = Channel(zmq.ROUTER, copy_threshold=0)  # without copies, so that every message can be tracked
-        prepare_router(channel.socket)
-        try:
-            return cls(channel, bound(channel.socket, endpoint), claim, allowed)
-        except OSError:
-            channel.close(0)
+        try:  # without copies, so that every message can be tracked
+            return cls(Doorway(endpoint, security, refused=refused, copy_threshold=0), claim, allowed)
+        except (OSError, ValueError):
             if claim:
                 claim.release()
             raise
 
+    @property
+    def encrypted(self) -> bool:
+        """Whether all that is said here is."""
+        return self._doorway.encrypted
+
+    def limit(self, role_of: RoleOf) -> None:
+        """From now on peers may send what `role_of` gives them, and no more."""
+        self._role_of = role_of
+
+    def grant(self, peer: bytes) -> Grant | None:
+        """What is listed for the key of a peer, for messages of the last batch. None without keys."""
+        return self._grants[peer] if self.encrypted else None
+
     async def batches(self) -> AsyncIterator[list[Received]]:
         """What has arrived since the last batch, at least one item, in order of arrival."""
-        while (first := await self._channel.receive()) is not None:
+        while (first := await self._doorway.receive()) is not None:
+            self._grants.clear()
             batch = [self._received(first)]
-            while len(batch) < MAX_BATCH and (frames := self._channel.receive_waiting()) is not None:
-                batch.append(self._received(frames))
+            while len(batch) < MAX_BATCH and (arrival := self._doorway.receive_waiting()) is not None:
+                batch.append(self._received(arrival))
             yield batch
 
     async def messages(self) -> AsyncIterator[Received]:
         """The same, one by one; nothing is taken from the socket that was not asked for."""
-        while (frames := await self._channel.receive()) is not None:
-            yield self._received(frames)
+        while (arrival := await self._doorway.receive()) is not None:
+            self._grants.clear()
+            yield self._received(arrival)
 
     def send(self, peer: bytes, message: object) -> bool:
         """Never waits. False: the peer is gone, or does not take what it is sent (see `in_flight`); nothing
@@ -100,34 +129,40 @@ class ControlServer:
         flight = self._flights.get(peer)
         return flight.num_bytes() if flight else 0
 
+    def waiting_bytes(self) -> int:
+        """`in_flight` of all peers."""
+        return sum(flight.num_bytes() for flight in self._flights.values())
+
     def forget(self, peer: bytes) -> None:
         """The peer will not be sent anything more."""
         self._flights.pop(peer, None)
 
     def close(self, linger_ms: int = 500) -> None:
         """Messages sent before get `linger_ms` to leave. Frees the address."""
-        self._channel.close_bound(self.address, linger_ms)
+        self._doorway.close(linger_ms)
         self._flights.clear()
         if self._claim:
             self._claim.release()
 
-    def _received(self, frames: list[bytes]) -> Received:
-        peer = frames[0]
+    def _received(self, arrival: Arrival) -> Received:
+        peer, grant = arrival.peer, arrival.grant
+        if grant:
+            self._grants[peer] = grant
         try:
-            if len(frames) != 2:
-                raise Malformed(f"{len(frames) - 1} frames, not one")
-            return peer, decode(frames[1], self._allowed)
+            if arrival.unlisted:
+                raise NotListed
+            if len(arrival.frames) != 1:
+                raise Malformed(f"{len(arrival.frames)} frames, not one")
+            return peer, self._decoded(arrival.frames[0], grant, self._role_of(peer))
         except ProtocolError as error:
             return peer, Fault(peer, error)
 
-
-def bound(socket: Any, endpoint: str) -> str:
-    """Binds a resolved address and gives the real one. Raises AddressInUse."""
-    try:
-        socket.bind(endpoint)
-    except zmq.ZMQError as error:
-        if error.errno == zmq.EADDRINUSE:
-            raise AddressInUse(f"{endpoint} is taken by another process: stop it, or use another port") from None
-        raise OSError(error.errno, f"{endpoint} cannot be bound: {error}") from None
-    address: str = socket.getsockopt_string(zmq.LAST_ENDPOINT)
-    return address
+    def _decoded(self, data: bytes, grant: Grant | None, role: str | None) -> object:
+        """Raises ProtocolError; NotAllowed says whose message it is not."""
+        allowed = self._allowed if grant is None else self._allowed & grant.verbs
+        if role is not None:
+            allowed = allowed & FROM_ROLE[role]
+        try:
+            return decode(data, allowed)
+        except NotAllowed as error:
+            raise NotAllowed(error.name, f"a {role}" if role else f"the key of {grant}" if grant else "") from None

@@ -23,8 +23,9 @@ RECONNECT_MS = 50
 RECONNECT_MAX_MS = 1_000
 
 
-def prepare(socket: Any, *, max_frame_bytes: int = MAX_FRAME_BYTES) -> None:
-    """Options of all sockets (zmq.Socket or its asyncio form). Before bind or connect."""
+def prepare(socket: Any, endpoint: str, *, max_frame_bytes: int = MAX_FRAME_BYTES) -> None:
+    """Options of all sockets (zmq.Socket or its asyncio form). Before bind or connect, to a resolved address."""
+    socket.setsockopt(zmq.IPV6, "[" in endpoint)  # names are looked up as IPv4
     socket.setsockopt(zmq.LINGER, 0)
     socket.setsockopt(zmq.MAXMSGSIZE, max_frame_bytes)
     socket.setsockopt(zmq.HEARTBEAT_IVL, HEARTBEAT_MS)
@@ -34,17 +35,17 @@ def prepare(socket: Any, *, max_frame_bytes: int = MAX_FRAME_BYTES) -> None:
     socket.setsockopt(zmq.RCVHWM, QUEUE_MESSAGES)
 
 
-def prepare_router(socket: Any, *, max_frame_bytes: int = MAX_FRAME_BYTES) -> None:
+def prepare_router(socket: Any, endpoint: str, *, max_frame_bytes: int = MAX_FRAME_BYTES) -> None:
     """A message to an unknown or full peer is an error, not a loss in silence."""
-    prepare(socket, max_frame_bytes=max_frame_bytes)
+    prepare(socket, endpoint, max_frame_bytes=max_frame_bytes)
     socket.setsockopt(zmq.ROUTER_MANDATORY, 1)
 
 
-def prepare_dealer(socket: Any, *, max_frame_bytes: int = MAX_FRAME_BYTES) -> None:
+def prepare_dealer(socket: Any, endpoint: str, *, max_frame_bytes: int = MAX_FRAME_BYTES) -> None:
     """Queues only for a connection that stands, so that a new driver does not get what was meant for the
     last one.
     """
-    prepare(socket, max_frame_bytes=max_frame_bytes)
+    prepare(socket, endpoint, max_frame_bytes=max_frame_bytes)
     socket.setsockopt(zmq.IMMEDIATE, 1)
     socket.setsockopt(zmq.RECONNECT_IVL, RECONNECT_MS)
     socket.setsockopt(zmq.RECONNECT_IVL_MAX, RECONNECT_MAX_MS)

@@ -21,7 +21,7 @@ from digend.wire.records import (
     TaskRecord,
 )
 
-_STAGE_KINDS = {
+STAGE_KINDS = {
     "encode": "encode",
     "decode": "decode",
     "score": "score",
@@ -36,10 +36,11 @@ _STAGE_KINDS = {
     "generate": "generate",
     "evaluate": "evaluate",
 }
+"""The stages that are told apart, and as what each is drawn."""
 _IN_STEP = ("generate", "assist", "score", "update", "commit")
 """Tasks of an open global step: theirs is an index, people count from 1."""
 
-KINDS = (*sorted(set(_STAGE_KINDS.values())), "assist", "idle", "bubble", OTHER)
+KINDS = (*sorted(set(STAGE_KINDS.values())), "assist", "idle", "bubble", OTHER)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -150,7 +151,7 @@ def task_spans(record: TaskRecord) -> list[Span]:
     for stage, duration in stages:
         if stage == "dispatch":
             continue
-        kind = "assist" if stage.startswith("assist_") else _STAGE_KINDS.get(stage, OTHER)
+        kind = "assist" if stage.startswith("assist_") else STAGE_KINDS.get(stage, OTHER)
         title = f"{stage.replace('assist_', 'assist, ')} · {what}"
         spans.append(
             Span(

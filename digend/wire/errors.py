@@ -25,9 +25,16 @@ class Malformed(ProtocolError):
 class NotAllowed(ProtocolError):
     """No such message, or one that this peer may not send; its fields were not looked at."""
 
-    def __init__(self, name: str) -> None:
-        super().__init__(f"a {name} message is not accepted here")
+    def __init__(self, name: str, sender: str = "") -> None:
+        super().__init__(f"a {name} message is not accepted " + (f"from {sender}" if sender else "here"))
         self.name = name
+
+
+class NotListed(ProtocolError):
+    """The sender's key was taken off the list; nothing was decoded."""
+
+    def __init__(self) -> None:
+        super().__init__("the key that this came with is not in the list any more (keys.toml)")
 
 
 class TooLarge(ProtocolError):

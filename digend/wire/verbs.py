@@ -1,5 +1,7 @@
 """Who may send what. A socket decodes only the messages that its peers may send (docs/protocol.md)."""
 
+from collections.abc import Iterable, Mapping
+
 from digend.wire import messages as m
 from digend.wire import pulls
 
@@ -67,5 +69,26 @@ TO_CLIENT: frozenset[type] = frozenset(
     }
 )
 TO_DRIVER = FROM_WORKER | FROM_CLIENT
+ANYBODY: frozenset[type] = frozenset({m.ClientHello, m.ListNodes})
+"""What every role may ask: `digend up` of any box wants to know whether its workers have joined."""
+_ENGINE: frozenset[type] = (FROM_WORKER - {m.RecordsWritten}) | ANYBODY
+FROM_ROLE: Mapping[str, frozenset[type]] = {
+    "driver": ANYBODY,
+    "generator": _ENGINE,
+    "trainer": _ENGINE,
+    "reward": _ENGINE,
+    "recorder": frozenset({m.Hello, m.Heartbeat, m.RecordsWritten, m.Goodbye}) | ANYBODY,
+    "client": FROM_CLIENT,
+}
+"""What a key with a role may be used to say to the driver."""
+OWNERS = frozenset({"generator", "trainer", "reward"})
+"""Roles that have blobs."""
+PULLERS = OWNERS | {"recorder"}
+"""Roles that may pull them."""
 TO_OWNER: frozenset[type] = frozenset({pulls.Pull})
 FROM_OWNER: frozenset[type] = frozenset({pulls.Pulled, pulls.PullRefused})
+
+
+def from_roles(roles: Iterable[str]) -> frozenset[type]:
+    """What may be said to the driver with a key of these roles."""
+    return frozenset().union(*(FROM_ROLE[role] for role in roles))

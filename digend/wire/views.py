@@ -98,6 +98,13 @@ class NodeView:
     device_state: DeviceState | None = None
     reason: str = ""
     """Why it does nothing, or gets nothing more; empty while it works and all is well."""
+    task: str = ""
+    """The kind of task it has, as records name it; empty where it has none."""
+    for_s: float | None = None
+    """Since when it has that task, or idles; None where no job counts its time."""
+    cause: str = ""
+    """Of its idle time, as records name it; `bubble`: though work was outstanding."""
+    bubble: bool = False
     host: str = ""
     """What its box calls itself."""
     runs: str = ""
@@ -109,6 +116,8 @@ class NodeView:
     drained_by: str = ""
     drained_s: float | None = None
     """For how long."""
+    traffic: str = ""
+    """How driver and other workers speak with it: encrypted, local (in the clear, on one machine)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -157,3 +166,5 @@ class StatusView:
     jobs: tuple[JobView, ...] = ()
     """All that have workers, oldest first."""
     drains: tuple[DrainView, ...] = ()
+    now_ns: int = 0
+    """The driver's clock, which records are dated by."""

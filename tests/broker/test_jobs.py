@@ -284,6 +284,10 @@ def test_views_at_every_instant() -> None:
         assert len(nodes) == 4
         assert all(node.doing for node in nodes)
         assert all(bool(node.reason) == (node.state != "busy") for node in nodes)
+        assert all(bool(node.task) == (node.state == "busy") for node in nodes)
+        assert all(not node.bubble or (node.cause and not node.task) for node in nodes)
+        assert all(node.for_s is not None and node.for_s >= 0 for node in nodes if node.task or node.cause)
+        assert status.now_ns == simulation.now_ns
         items = queue_view(state, simulation.now_ns).items
         assert status.sq_depth + status.uq_depth == len(items)
         assert all(item.reason and item.age_s >= 0 for item in items)

@@ -46,6 +46,9 @@ class Canned:
     lasting_polls: int = 0
     """Number of ShowJob requests after which a job that runs is completed; 0 = never."""
     num_polls: int = 0
+    now_ns: int = 0
+    page: int = 3
+    """Records in one reply."""
 
 
 class FakeDriver:
@@ -102,7 +105,7 @@ def reply_to(message: object, canned: Canned) -> object:
             canned.jobs[job] = replace(canned.jobs[job], state="cancelled")
             return m.Cancelled(request=request, job=job, state="cancelled")
         case m.GetRecords(request=request, job=job, since=since):
-            records = tuple(canned.records.get(job, ())[since : since + 3])
+            records = tuple(canned.records.get(job, ())[since : since + canned.page])
             return m.RecordList(request=request, records=records, finished=canned.jobs[job].state != "running")
         case m.GetStory(request=request, subject=subject):
             return m.StoryPage(request=request, transitions=canned.stories.get(subject, ()), cursor=None)
@@ -131,6 +134,8 @@ def _status(canned: Canned) -> StatusView:
         queued=1,
         bubble_share=0.042 if running else None,
         problems=canned.problems,
+        now_ns=canned.now_ns,
+        jobs=() if running is None else (running,),
     )
 
 

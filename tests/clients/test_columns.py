@@ -73,7 +73,11 @@ def test_the_shell_is_offered_columns(digenctl: Digenctl) -> None:
 
 def on_a_terminal(folder: Path, *args: str, **environ: str) -> str:
     ours, theirs = pty.openpty()
-    clean = {name: value for name, value in os.environ.items() if name not in ("NO_COLOR", "FORCE_COLOR")}
+    clean = {
+        name: value
+        for name, value in os.environ.items()
+        if name not in ("NO_COLOR", "FORCE_COLOR") and "DIGEND_" not in name
+    }
     process = subprocess.Popen(
         [sys.executable, "-m", "clients.main", *args],
         cwd=folder,

@@ -45,15 +45,36 @@ def test_paths_are_relative_to_the_node_file(tmp_path: Path) -> None:
             ':2: trainer.device = "gpu": expected a string of the right form (torch device; cpu',
         ),
         ('[generator]\ndevices = ["gpu0"]\n', ':2: generator.devices[0] = "gpu0": expected a string of the right form'),
-        ('address = "tcp://10.0.0.3:5555"\n', ":1: address: expected 127.0.0.1 or localhost"),
+        (
+            'address = "tcp://10.0.0.3:5555"\n',
+            ":1: address: expected 127.0.0.1 or localhost, because there are no keys: make one with `digenctl keygen`",
+        ),
         (f'address = "ipc:///{"x" * 120}"\n', "an ipc path has at most 107 bytes, this one has 121"),
-        ('data = "tcp://10.0.0.3"\n', ":1: data: expected 127.0.0.1 or localhost"),
+        ('data = "tcp://10.0.0.3"\n', ":1: data: expected 127.0.0.1 or localhost, because there are no keys"),
+        (
+            'address = "tcp://10.0.0.3:5"\n[keys]\nprivate="k"\nallowed="l"\n[generator]\n',
+            "data: other boxes cannot reach ipc: expected tcp:// and the address or interface",
+        ),
+        (
+            'data = "tcp://*"\n[keys]\nprivate="k"\nallowed="l"\n',
+            ":1: data: expected the address or interface that other boxes reach this one by",
+        ),
+        ("[keys]\npublic = 1\n", ":2: keys.public = 1: unknown key"),
+        ('[keys]\nallowed = "l"\n', "keys.private: required, and missing: expected string (This box's own key"),
     ],
 )
 def test_one_mistake(tmp_path: Path, text: str, expected: str) -> None:
     with pytest.raises(ConfigError) as caught:
         load_node(write(tmp_path, text))
     assert expected in str(caught.value)
+
+
+def test_with_keys_other_machines_are_allowed(tmp_path: Path) -> None:
+    keys = '[keys]\nprivate = "key.toml"\nallowed = "all/keys.toml"\n'
+    text = f'address = "tcp://box-a:5757"\ndata = "tcp://[fd00::2]"\n{keys}[generator]\n'
+    config = load_node(write(tmp_path, text))
+    assert config.keys is not None
+    assert (config.keys.private, config.keys.allowed) == (f"{tmp_path}/key.toml", f"{tmp_path}/all/keys.toml")
 
 
 @pytest.mark.parametrize("address", ["tcp://127.0.0.1:5555", "tcp://localhost:5555"])

@@ -37,7 +37,7 @@ class Raw:
 
     def __init__(self, address: str) -> None:
         self._channel = Channel(zmq.DEALER)
-        prepare_dealer(self._channel.socket)
+        prepare_dealer(self._channel.socket, address)
         self._channel.socket.connect(address)
 
     async def send(self, *frames: bytes) -> None:

@@ -38,6 +38,7 @@ ALL_ROLES = {
     "trainer": {"device": "cpu"},
     "generator": {"slots": 2, "devices": ["cpu", "cpu"]},
     "reward": {"slots": 1, "devices": ["cpu"]},
+    "metrics": {},
 }
 
 

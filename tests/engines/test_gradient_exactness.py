@@ -1,8 +1,9 @@
 """However a global step is cut, the float64 gradient is that of one sequential pass; TAG leaves it alone."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from itertools import permutations
 from pathlib import Path
+from types import MappingProxyType
 
 import pytest
 import torch
@@ -44,9 +45,14 @@ def gap(on: Bench) -> list[list[UpdateItem]]:
 
 
 def gradient_of(
-    folder: Path, root: Path, cut: Cut, order: Sequence[int] = (), **training: object
+    folder: Path,
+    root: Path,
+    cut: Cut,
+    order: Sequence[int] = (),
+    algorithm: Mapping[str, object] = MappingProxyType({}),
+    **training: object,
 ) -> dict[str, torch.Tensor]:
-    config = job_config(folder, model={"dtype": "float64"}, training=training)
+    config = job_config(folder, model={"dtype": "float64"}, training=training, algorithm=algorithm)
     on = bench("trainer", config, root)
     micro_batches = cut(on)
     numbers = order or range(len(micro_batches))
@@ -91,6 +97,23 @@ def test_a_lost_micro_batch_would_be_seen(
 ) -> None:
     gradient = gradient_of(flux_folder, tmp_path, whole_groups, [0], update_batch=4)
     assert largest_difference(gradient, sequential) > 1000 * LARGEST
+
+
+@pytest.mark.parametrize(
+    "algorithm",
+    [
+        {"name": "flow_grpo", "options": {"kl_coefficient": 0.04}},
+        {"name": "grpo_guard", "options": {"kl_coefficient": 0.04}},
+        {"name": "diffusion_nft", "options": {}},
+    ],
+    ids=lambda algorithm: algorithm["name"],
+)
+def test_every_algorithm(flux_folder: Path, tmp_path: Path, algorithm: Mapping[str, object]) -> None:
+    """With the KL's second forward pass, the means and the renoised samples that they need."""
+    alone = gradient_of(flux_folder, tmp_path, naive, algorithm=algorithm, update_batch=1, timestep_width=1)
+    assert max(float(grad.abs().max()) for grad in alone.values()) > 1e-4
+    dealt = gradient_of(flux_folder, tmp_path, gap, [1, 0], algorithm=algorithm, update_batch=4, timestep_width=2)
+    assert largest_difference(dealt, alone) <= LARGEST
 
 
 @pytest.mark.parametrize("trainable", ["full", "lora"])

@@ -220,7 +220,7 @@ class Bench:
         return UpdateTask(
             job=JOB,
             incarnation=0,
-            version=0,
+            version=step,
             global_step=step,
             rollout=step,
             micro_batch=micro_batch,

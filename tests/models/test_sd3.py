@@ -46,6 +46,10 @@ def test_half_precision(subject: Subject) -> None:
     checks.bf16_works(subject)
 
 
+def test_the_adapter(subject: Subject, tmp_path: Path) -> None:
+    checks.the_adapter_loads_into_stock(subject, tmp_path)
+
+
 def test_encoders(subject: Subject, tmp_path: Path) -> None:
     checks.encoders_may_go(subject, tmp_path / "saved")
 

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from digend.net.addresses import MAX_PATH_BYTES, BadAddress, resolve, socket_path
+from digend.net.addresses import MAX_PATH_BYTES, BadAddress, NeedsKeys, is_local, resolve, socket_path, to_bind
 
 BASE = Path("/var/lib/digend")
 
@@ -28,10 +28,35 @@ def test_a_free_port_is_for_binding_only() -> None:
         resolve("tcp://127.0.0.1:*")
 
 
-@pytest.mark.parametrize("host", ["0.0.0.0", "*", "192.168.1.4", "node7", "8.8.8.8", "", "eth0", "256.1.1.1"])
-def test_other_interfaces_are_refused_with_a_way_out(host: str) -> None:
-    with pytest.raises(BadAddress, match=r"loopback.*ssh -L"):
+@pytest.mark.parametrize("host", ["0.0.0.0", "*", "192.168.1.4", "node7", "[fe80::1]", "eth0", "[::]", "a.b-c.example"])
+def test_other_machines_are_refused_without_keys_with_a_way_out(host: str) -> None:
+    with pytest.raises(NeedsKeys, match=r"digenctl keygen.*\[keys\]"):
         resolve(f"tcp://{host}:5757", wildcard=True)
+    assert resolve(f"tcp://{host}:5757", wildcard=True, keyed=True) == f"tcp://{host}:5757"
+    assert not is_local(f"tcp://{host}:5757")
+
+
+@pytest.mark.parametrize(
+    "host", ["", "256.1.1.1", "1.2.3", "-x", "a b", "[::1", "::1", "[1.2.3.4]", "a..b", "x/y", "ä"]
+)
+def test_what_is_no_host_is_refused_with_keys_too(host: str) -> None:
+    with pytest.raises(BadAddress, match="needs a host: a name, an IPv4 address, or an IPv6 address in brackets"):
+        resolve(f"tcp://{host}:5757", keyed=True)
+
+
+def test_every_interface_is_reached_on_this_machine() -> None:
+    assert resolve("tcp://*:5757") == resolve("tcp://0.0.0.0:5757") == "tcp://127.0.0.1:5757"
+    assert resolve("tcp://[::]:5757") == "tcp://[::1]:5757"
+    assert is_local("tcp://[::1]:5757")
+
+
+def test_names_are_looked_up_to_be_bound() -> None:
+    assert to_bind("tcp://127.0.0.1:*") == "tcp://127.0.0.1:*"
+    assert to_bind("tcp://*:5757") == "tcp://*:5757"
+    assert to_bind("tcp://lo:*") == "tcp://lo:*"
+    assert to_bind("ipc:///run/d.sock") == "ipc:///run/d.sock"
+    with pytest.raises(BadAddress, match=r"'no\.such\.invalid' is no interface of this machine, and no name"):
+        to_bind("tcp://no.such.invalid:*")
 
 
 @pytest.mark.parametrize("port", ["0", "65536", "-1", "http", "", "5757x", "²", "5757:1"])

@@ -78,6 +78,7 @@ class Options(BaseModel):
 
 class Reinforce:
     needs_reference = False
+    needs_old = False
 
     def __init__(self, options: Options) -> None:
         self.baseline = options.baseline

@@ -1,0 +1,38 @@
+"""Qwen-Image (QwenImagePipeline of diffusers): options, LoRA targets, sharding units. Torch-free."""
+
+from typing import Annotated
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from digend.models.spec import ModelSpec
+
+
+class QwenImageOptions(BaseModel):
+    """`model.options` of qwen_image."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    max_sequence_length: Annotated[
+        int, Field(ge=1, le=1024, description="Text tokens after which a prompt is cut; it is not padded to them.")
+    ] = 512
+    negative_prompt: Annotated[
+        str, Field(description="Of the unconditional pass, which a guidance_scale above 1 brings.")
+    ] = " "
+
+
+spec = ModelSpec(
+    name="qwen_image",
+    options=QwenImageOptions,
+    lora_targets=(
+        "attn.to_q",
+        "attn.to_k",
+        "attn.to_v",
+        "attn.to_out.0",
+        "attn.add_q_proj",
+        "attn.add_k_proj",
+        "attn.add_v_proj",
+        "attn.to_add_out",
+    ),
+    sharding_units=("transformer_blocks",),
+    loader="digend.models.qwen_image_model:load",
+)

@@ -1,0 +1,336 @@
+"""Keys on real sockets: who gets in, whose each message is, and what its role lets it say."""
+
+import asyncio
+import socket
+import threading
+from collections.abc import AsyncIterator
+from typing import Any
+
+import msgpack
+import numpy as np
+import pytest
+
+from digend.net.blobs import BlobClient, BlobLost, BlobServer
+from digend.net.client import Client, DriverUnreachable, NotAdmitted
+from digend.net.link import Link
+from digend.net.server import ControlServer, Fault
+from digend.wire.codec import encode
+from digend.wire.errors import Malformed, NotAllowed, NotListed
+from digend.wire.messages import (
+    PROTOCOL,
+    Heartbeat,
+    HeartbeatAck,
+    ListNodes,
+    NodeList,
+    Refused,
+    TaskDone,
+)
+from digend.wire.registry import named
+from digend.wire.tensors import from_numpy, to_numpy
+from digend.wire.verbs import FROM_CLIENT, FROM_ROLE, FROM_WORKER, TO_DRIVER
+from tests.net.keyed import ROLES, Keys
+
+BEAT = Heartbeat(session="s", seq=1)
+LOCAL = "tcp://127.0.0.1"
+
+
+@pytest.fixture
+def keys() -> Keys:
+    return Keys()
+
+
+class Told:
+    """What a porter said of those it refused."""
+
+    def __init__(self) -> None:
+        self.refused: list[tuple[str, str]] = []
+
+    def __call__(self, key: str, address: str) -> None:
+        self.refused.append((key, address))
+
+
+@pytest.fixture
+def told() -> Told:
+    return Told()
+
+
+@pytest.fixture
+async def server(keys: Keys, told: Told) -> AsyncIterator[ControlServer]:
+    server = await ControlServer.bind(LOCAL, security=keys.of("box-a"), refused=told)
+    yield server
+    server.close(0)
+
+
+async def _next(server: ControlServer) -> tuple[bytes, Any]:
+    async with asyncio.timeout(10):
+        return await anext(server.messages())
+
+
+async def _last(link: Link) -> object:
+    """What the driver says first, which is all where it lets nobody in."""
+    async with asyncio.timeout(10):
+        return await anext(link.messages())
+
+
+async def _said(server: ControlServer, keys: Keys, name: str, data: bytes) -> Any:
+    """What comes of bytes that were sent with a key."""
+    link = Link.connect(server.address, security=keys.of(name))
+    await link.connected()
+    link._channel.send([data])
+    _, item = await _next(server)
+    link.close(0)
+    return item
+
+
+async def test_a_listed_key_gets_in_and_is_known_by_each_message(keys: Keys, server: ControlServer) -> None:
+    link = Link.connect(server.address, security=keys.of("box-b"))
+    await link.connected()
+    assert link.send(BEAT)
+    peer, message = await _next(server)
+    assert message == BEAT
+    assert server.encrypted
+    grant = server.grant(peer)
+    assert grant is not None
+    assert (grant.name, grant.public) == ("box-b", keys.pairs["box-b"].public)
+    assert server.send(peer, HeartbeatAck(session="s", seq=1))
+    assert await _last(link) == HeartbeatAck(session="s", seq=1)
+    link.close(0)
+
+
+async def test_an_unlisted_key_is_told_and_named(keys: Keys, server: ControlServer, told: Told) -> None:
+    stranger = keys.stranger()
+    for _ in range(3):
+        link = Link.connect(server.address, security=stranger)
+        last = await _last(link)
+        assert isinstance(last, Refused)
+        assert last.fatal
+        assert last.reason.endswith(f"refused the key {stranger.key.public}: it is not in the list there (keys.toml)")
+        assert link.send(BEAT) is False
+        link.close(0)
+    assert told.refused == [(stranger.key.public, "127.0.0.1")], "told once"
+
+
+async def test_a_flood_of_strangers_is_told_a_few_times(keys: Keys, server: ControlServer, told: Told) -> None:
+    links = [Link.connect(server.address, security=keys.stranger()) for _ in range(15)]
+    for link in links:
+        assert isinstance(await _last(link), Refused)
+        link.close(0)
+    assert len(told.refused) == 10
+
+
+async def test_a_wrong_driver_key_is_suspected_and_tried_again(keys: Keys, server: ControlServer) -> None:
+    mistaken = Keys()  # another cluster's list
+    link = Link.connect(server.address, security=mistaken.of("box-b"))
+    reading = asyncio.create_task(_last(link))
+    async with asyncio.timeout(10):
+        while not link.trouble:  # noqa: ASYNC110
+            await asyncio.sleep(0.01)
+    assert link.trouble.endswith("ends every handshake: is the key of its role in keys.toml the one that it has?")
+    assert not reading.done(), "a driver that is about to begin looks the same"
+    reading.cancel()
+    link.close(0)
+    with (
+        pytest.raises(DriverUnreachable, match="is the key of its role"),
+        Client(server.address, 1.0, security=mistaken.of("ada")) as client,
+    ):
+        await asyncio.to_thread(client.request, ListNodes(request="r"), NodeList)
+
+
+@pytest.mark.parametrize("keyed_side", ["driver", "worker"])
+async def test_keys_on_one_side_only(keys: Keys, server: ControlServer, keyed_side: str) -> None:
+    plain = await ControlServer.bind(LOCAL)
+    keyed = keyed_side == "driver"
+    link = Link.connect(server.address) if keyed else Link.connect(plain.address, security=keys.of("box-b"))
+    last = await _last(link)
+    assert isinstance(last, Refused)
+    assert last.fatal
+    assert ("wants keys" if keyed else "takes no keys") in last.reason
+    link.close(0)
+    plain.close(0)
+
+
+async def test_a_client_is_told_that_its_key_is_not_listed(keys: Keys, server: ControlServer) -> None:
+    with (
+        pytest.raises(NotAdmitted, match="is not in the list there"),
+        Client(server.address, 10.0, security=keys.stranger()) as client,
+    ):
+        await asyncio.to_thread(client.request, ListNodes(request="r"), NodeList)
+    with pytest.raises(NotAdmitted, match="wants keys"), Client(server.address, 10.0) as client:
+        await asyncio.to_thread(client.request, ListNodes(request="r"), NodeList)
+
+
+@pytest.mark.parametrize("name", ROLES)
+async def test_each_key_says_what_its_roles_may_say_and_no_more(keys: Keys, name: str, server: ControlServer) -> None:
+    """The fields are no fields, so that only what is not even looked at is refused for its name."""
+    may = frozenset().union(*(FROM_ROLE[role] for role in ROLES[name]))
+    for message in sorted(TO_DRIVER, key=lambda cls: cls.__name__):
+        fault = await _said(server, keys, name, msgpack.packb([PROTOCOL, message.__name__, b"no zlib"]))
+        assert isinstance(fault, Fault)
+        assert type(fault.error) is (Malformed if message in may else NotAllowed), message.__name__
+        if message not in may:
+            assert str(fault.error).startswith(f"a {message.__name__} message is not accepted from the key of {name} (")
+
+
+def test_roles_have_their_verbs_and_not_those_of_others() -> None:
+    assert FROM_ROLE["client"] == FROM_CLIENT
+    names = {role: {cls.__name__ for cls in verbs} for role, verbs in FROM_ROLE.items()}
+    for role in ("generator", "trainer", "reward", "recorder", "driver"):
+        assert FROM_ROLE[role] & FROM_CLIENT == {named("ClientHello"), named("ListNodes")}, role
+        assert not names[role] & {"Submit", "Cancel", "Upload"}
+    assert "RecordsWritten" not in names["generator"] | names["trainer"] | names["reward"]
+    assert not names["recorder"] & {"TaskDone", "Staged"}
+    assert not FROM_ROLE["client"] & FROM_WORKER
+    assert frozenset().union(*FROM_ROLE.values()) == TO_DRIVER
+
+
+async def test_a_role_of_a_session_limits_its_peer_without_keys_too() -> None:
+    server = await ControlServer.bind(LOCAL)
+    roles: dict[bytes, str] = {}
+    server.limit(roles.get)
+    link = Link.connect(server.address)
+    await link.connected()
+    link.send(BEAT)
+    peer, _ = await _next(server)
+    roles[peer] = "recorder"
+    link._channel.send([encode(ListNodes(request="r"))])
+    assert (await _next(server))[1] == ListNodes(request="r")
+    link._channel.send([msgpack.packb([PROTOCOL, TaskDone.__name__, {}])])
+    fault = (await _next(server))[1]
+    assert str(fault.error) == "a TaskDone message is not accepted from a recorder"
+    link.close(0)
+    server.close(0)
+
+
+async def test_a_key_that_is_taken_off_the_list_says_nothing_more(keys: Keys) -> None:
+    security = keys.of("box-a")
+    server = await ControlServer.bind(LOCAL, security=security)
+    link = Link.connect(server.address, security=keys.of("box-b"))
+    await link.connected()
+    link.send(BEAT)
+    assert (await _next(server))[1] == BEAT
+    security._grants = keys.grants("box-b")
+    link.send(BEAT)
+    _, fault = await _next(server)
+    assert isinstance(fault, Fault)
+    assert isinstance(fault.error, NotListed)
+    link.close(0)
+    again = Link.connect(server.address, security=keys.of("box-b"))
+    assert isinstance(await _last(again), Refused)
+    again.close(0)
+    server.close(0)
+
+
+class Tap:
+    """Passes bytes on between a consumer and a server, and keeps them."""
+
+    def __init__(self, target: str) -> None:
+        self.seen = bytearray()
+        self._target = int(target.rpartition(":")[2])
+        self._listener = socket.create_server(("127.0.0.1", 0))
+        self.address = f"tcp://127.0.0.1:{self._listener.getsockname()[1]}"
+        threading.Thread(target=self._serve, daemon=True).start()
+
+    def _serve(self) -> None:
+        near, _ = self._listener.accept()
+        far = socket.create_connection(("127.0.0.1", self._target))
+        threading.Thread(target=self._pass, args=(near, far), daemon=True).start()
+        self._pass(far, near)
+
+    def _pass(self, source: socket.socket, sink: socket.socket) -> None:
+        while data := source.recv(65536):
+            self.seen += data
+            sink.sendall(data)
+        sink.close()
+
+    def close(self) -> None:
+        self._listener.close()
+
+
+@pytest.mark.parametrize("encrypted", [True, False])
+async def test_what_is_said_cannot_be_read_on_the_way(keys: Keys, encrypted: bool) -> None:
+    server = await ControlServer.bind(LOCAL, security=keys.of("box-a") if encrypted else None)
+    tap = Tap(server.address)
+    link = Link.connect(tap.address, security=keys.of("box-b") if encrypted else None)
+    await link.connected()
+    link.send(Heartbeat(session="a-secret-session", seq=1))
+    peer, _ = await _next(server)
+    server.send(peer, Refused(reason="a-secret-reason"))
+    await _last(link)
+    assert (b"a-secret-session" in tap.seen) is not encrypted
+    assert (b"a-secret-reason" in tap.seen) is not encrypted
+    link.close(0)
+    server.close(0)
+    tap.close()
+
+
+# ------------------------------------------------------------------------------------------------------- blobs
+
+PIXELS = np.arange(3_000_000, dtype=np.float32).reshape(1000, 3000)
+
+
+@pytest.fixture
+async def owner(keys: Keys, told: Told, tmp_path: Any) -> AsyncIterator[BlobServer]:
+    server = BlobServer.bind(LOCAL, "i1", tmp_path, security=keys.of("box-b"), refused=told)
+    task = asyncio.create_task(server.serve())
+    yield server
+    server.close()
+    await task
+
+
+async def test_a_blob_of_several_chunks_is_pulled_with_keys(keys: Keys, owner: BlobServer) -> None:
+    ref = owner.put({"pixels": from_numpy(PIXELS)})
+    assert ref.owner.endswith(f"#{keys.pairs['box-b'].public}")
+    client = BlobClient(security=keys.of("box-a"))
+    pulled = await client.pull(ref)
+    assert np.array_equal(to_numpy(pulled["pixels"]), PIXELS)
+    client.close()
+
+
+@pytest.mark.parametrize(
+    ("who", "why"),
+    [
+        ("ada", "refused the key"),
+        ("stranger", "refused the key"),
+        ("nobody", "wants keys, and there are none here"),
+        ("forgetful", "has a key that is not listed here as a worker's"),
+    ],
+)
+async def test_who_gets_no_blob_and_is_told_at_once(
+    keys: Keys, owner: BlobServer, told: Told, who: str, why: str
+) -> None:
+    ref = owner.put({"pixels": from_numpy(PIXELS[:2])})
+    security = {
+        "ada": keys.of("ada"),
+        "stranger": keys.stranger(),
+        "nobody": None,
+        "forgetful": keys.of("box-a", "box-b"),
+    }[who]
+    client = BlobClient(security=security)
+    async with asyncio.timeout(5):
+        with pytest.raises(BlobLost, match=why):
+            await client.pull(ref, timeout_s=60.0)
+    client.close()
+    assert bool(told.refused) == (why == "refused the key")
+
+
+async def test_an_owner_without_the_key_of_its_reference_gives_nothing(keys: Keys, owner: BlobServer) -> None:
+    ref = owner.put({"pixels": from_numpy(PIXELS[:2])})
+    address, _, _ = ref.owner.partition("#")
+    wrong = type(ref)(**{**_fields(ref), "owner": f"{address}#{keys.pairs['box-a'].public}"})
+    client = BlobClient(security=keys.of("box-a"))
+    with pytest.raises(BlobLost, match="is the key of its role in"):
+        await client.pull(wrong, timeout_s=0.5)
+    client.close()
+
+
+async def test_blobs_of_other_machines_come_with_a_key_or_not_at_all(keys: Keys, owner: BlobServer) -> None:
+    ref = owner.put({"pixels": from_numpy(PIXELS[:2])})
+    bare = type(ref)(**{**_fields(ref), "owner": "tcp://10.1.2.3:4567"})
+    client = BlobClient(security=keys.of("box-a"))
+    with pytest.raises(BlobLost, match="its reference names no key: nothing goes in the clear"):
+        await client.pull(bare, timeout_s=0.5)
+    client.close()
+
+
+def _fields(ref: Any) -> dict[str, Any]:
+    return {name: getattr(ref, name) for name in type(ref).__dataclass_fields__}
