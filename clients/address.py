@@ -42,7 +42,7 @@ def client_settings(places: Places, environ: Mapping[str, str] = os.environ) -> 
 
 def local_layers(places: Places) -> list[Layer]:
     """A driver that runs in this folder, unless a node file was named."""
-    if places.node_file or places.system or not Path(DEFAULT_ADDRESS.removeprefix("ipc://")).exists():
+    if places.node_file or places.system or not os.access(DEFAULT_ADDRESS.removeprefix("ipc://"), os.F_OK):
         return []
     table = rebased({"address": DEFAULT_ADDRESS}, Path.cwd())
     return [Layer("this folder", table, lambda key: "a driver's socket in this folder")]

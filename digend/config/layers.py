@@ -9,6 +9,7 @@ Invariant: a layer's paths are absolute before it is laid over another.
 """
 
 import os
+import stat
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -156,10 +157,32 @@ def file_names(places: Places, environ: Environ = os.environ) -> list[str]:
     if places.node_file:
         return [places.node_file]
     folder = Path(places.etc)
-    found = [folder / FILE, *sorted((folder / "conf.d").glob("[!.]*.toml"), key=lambda path: os.fsencode(path.name))]
-    if not places.system:
+    found = [path for path in (folder / FILE, *_pieces(folder / "conf.d")) if _there(path, hidden=True)]
+    if not places.system and _there(user_file(environ), hidden=False):
         found.append(user_file(environ))
-    return [str(path) for path in found if path.is_file()]
+    return [str(path) for path in found]
+
+
+def _pieces(folder: Path) -> list[Path]:
+    """In the order of bytes, as the shell has them at boot. All of them stand for those that may not be listed."""
+    try:
+        names = [path for path in folder.iterdir() if path.name.endswith(".toml") and not path.name.startswith(".")]
+    except PermissionError:
+        return [folder / "*.toml"]
+    except OSError:
+        return []
+    return sorted(names, key=lambda path: os.fsencode(path.name))
+
+
+def _there(path: Path, *, hidden: bool) -> bool:
+    """Whether a file is; `hidden` where the folder does not let us look. Settings of a box that somebody may not read
+    are an error for them; a home that is not theirs (sudo leaves HOME as it was) says nothing to them."""
+    try:
+        return stat.S_ISREG(path.stat().st_mode)
+    except PermissionError:
+        return hidden
+    except OSError:
+        return False
 
 
 def user_file(environ: Environ = os.environ) -> Path:

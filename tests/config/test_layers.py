@@ -1,7 +1,8 @@
 """Layers of settings: who wins, who is blamed, what paths are relative to."""
 
 import os
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -261,3 +262,32 @@ def test_a_secret_is_masked() -> None:
     config = WithSecret.model_validate(layer.table)
     (row,) = rows_of(config, Layers((layer,), "/"))
     assert (row.key, row.value, row.origin, row.secret) == ("tracker.token", "********", "file:1", True)
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="needs another user, so root")
+def test_folders_that_may_not_be_looked_into() -> None:
+    """A home of somebody else says nothing; settings of the box that may not be read are an error."""
+    with TemporaryDirectory(prefix="dg", dir="/tmp") as folder:
+        root = Path(folder)
+        root.chmod(0o755)
+        files = {"digend.toml": 'name = "etc"\n', "conf.d/a.toml": "", "home": 'name = "home"\n'}
+        assert load(root, files).config.name == "home"
+        (root / "home").chmod(0o700)
+        with nobody():
+            assert load(root, {}).config.name == "etc"
+        (root / "etc/conf.d").chmod(0o700)
+        with nobody(), pytest.raises(ConfigError, match=r"/etc/conf\.d/\*\.toml: cannot be read: Permission denied$"):
+            load(root, {})
+        (root / "etc").chmod(0o700)
+        with nobody(), pytest.raises(ConfigError, match=r"^\S*/etc/digend\.toml: cannot be read: Permission denied"):
+            load(root, {})
+
+
+@contextmanager
+def nobody() -> Iterator[None]:
+    """This process as another user."""
+    os.seteuid(65534)
+    try:
+        yield
+    finally:
+        os.seteuid(0)
