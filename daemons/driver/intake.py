@@ -117,6 +117,7 @@ class Intake:
 
     def _beat(self, session: Session, beat: Heartbeat, draft: Draft, now_ns: int) -> None:
         self._send(session.peer, HeartbeatAck(session=session.id, seq=beat.seq))
+        session.problem = beat.problem
         if beat.wall_ns:
             session.clock_ahead_s = (beat.wall_ns - time.time_ns()) / 1e9
         if self._sessions.worth_an_event(session, beat, now_ns):

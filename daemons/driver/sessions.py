@@ -27,6 +27,8 @@ class Session:
     progress: tuple[str | None, int] = (None, 0)
     clock_ahead_s: float | None = None
     """Of its box's clock before this one, by the last heartbeat."""
+    problem: str = ""
+    """What it said is wrong, by the last heartbeat."""
 
 
 class Sessions:
@@ -64,6 +66,10 @@ class Sessions:
     def role_of(self, peer: bytes) -> str | None:
         """The role that a peer has taken in its live session."""
         return self._roles.get(peer)
+
+    def problems(self) -> tuple[str, ...]:
+        """What live processes say is wrong with them."""
+        return tuple(f"{each.hello.name}: {each.problem}" for each in self._live.values() if each.problem)
 
     def seen(self, nodes: tuple[NodeView, ...]) -> tuple[NodeView, ...]:
         """The core's view of workers, with what only their sessions tell: host, run folders, clock, traffic."""

@@ -345,4 +345,4 @@ class Driver:
         return Welcome(session=session, epoch=self._journal.epoch, heartbeat_s=self._heartbeat_s)
 
     def _problems(self) -> tuple[str, ...]:
-        return (self._room.reason,) if self._room.reason else ()
+        return ((self._room.reason,) if self._room.reason else ()) + self._sessions.problems()

@@ -14,6 +14,7 @@ from broker.spec import JobSpec
 from daemons.driver.jobs import to_spec
 from daemons.driver.journal import JobRow
 from daemons.driver.uploads import UploadRefused, Uploads
+from daemons.trackers.wandb_tracker import MISSING, is_installed
 from digend.config.checking import validated
 from digend.config.errors import ConfigError
 from digend.config.job import JobConfig
@@ -50,6 +51,8 @@ def prepare(submit: Submit, uploads: Uploads) -> Prepared:
     if submit.job is not None and not _ID.match(submit.job):
         raise Refusal(ExitCode.USAGE, f"job id {submit.job!r}: letters, digits, dot, underscore, dash; 96 at most")
     config = _config(submit.config)
+    if "wandb" in config.tracking.use and not is_installed():
+        raise Refusal(ExitCode.BAD_CONFIG, MISSING)
     prompts = _prompts(uploads, submit.prompts)
     evaluated = None if submit.eval_prompts is None else _prompts(uploads, submit.eval_prompts)
     try:

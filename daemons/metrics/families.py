@@ -97,7 +97,6 @@ WORKER = (
 
 RECORDER = (
     BUILD,
-    Family("digend_joined", "gauge", "", "1 while it has a session with the driver"),
     Family("digend_records_written", "counter", "records", "records that are on disk"),
     Family("digend_batches_waiting", "gauge", "batches", "batches of records that wait for the disk"),
     Family("digend_write_seconds", "histogram", "seconds", "one batch, its pictures included", (), SLOW_S),

@@ -12,11 +12,10 @@ class RecorderMetrics:
     def __init__(self) -> None:
         self.board = Board(RECORDER)
 
-    def joined(self, yes: bool) -> None:
-        self.board.set("digend_joined", yes)
-
-    def waiting(self, batches: int) -> None:
-        self.board.set("digend_batches_waiting", batches)
+    def looked(self, waiting: int, trackers_up: Mapping[str, bool]) -> None:
+        """With every heartbeat: batches that wait for the disk, and the kinds of trackers."""
+        self.board.set("digend_batches_waiting", waiting)
+        self.board.replace("digend_tracker_up", {(name,): works for name, works in trackers_up.items()})
 
     def wrote(self, records: int, seconds: float) -> None:
         self.board.add("digend_records_written", records)
@@ -25,7 +24,3 @@ class RecorderMetrics:
     def refused(self) -> None:
         """The disk took a batch not."""
         self.board.add("digend_write_failures", 1)
-
-    def trackers(self, up: Mapping[str, bool]) -> None:
-        """By the kind of tracker."""
-        self.board.replace("digend_tracker_up", {(name,): works for name, works in up.items()})

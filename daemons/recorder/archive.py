@@ -7,6 +7,7 @@ record that is on disk already is ignored, and one that would leave a hole is re
 import fcntl
 import json
 import re
+from collections import deque
 from collections.abc import Mapping, Sequence
 from errno import ENOSPC
 from pathlib import Path
@@ -15,8 +16,12 @@ from typing import IO
 from daemons.recorder.eventlog import next_wanted
 from daemons.recorder.pictures import Puller
 from daemons.recorder.run import EVENTS, SUMMARY, Run, begin
+from daemons.trackers.trackers import Trackers
 from digend.telemetry.stages import FINAL_STATES
 from digend.wire.records import JobState, Record
+
+TRACKERS_S = 8.0
+"""How long the end of the recorder waits for trackers of somebody else's."""
 
 _JOB_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}")
 
@@ -40,6 +45,7 @@ class Archive:
         self._folder = folder
         self._puller = puller
         self._runs: dict[str, Run] = {}
+        self._ending: deque[Trackers] = deque(maxlen=8)
         try:
             folder.mkdir(parents=True, exist_ok=True)
             self._lock = _lock(folder)
@@ -49,8 +55,28 @@ class Archive:
             raise Unwritable(f"runs: {folder} cannot be written: {error.strerror}") from None
 
     def close(self) -> None:
+        for trackers in (*self._ending, *(run.trackers for run in self._runs.values())):
+            trackers.close(TRACKERS_S / (len(self._ending) + len(self._runs)))
         self._runs.clear()
         self._lock.close()
+
+    @property
+    def trackers_up(self) -> dict[str, bool]:
+        """By name, of the runs that are being written."""
+        up: dict[str, bool] = {}
+        for run in list(self._runs.values()):
+            for name, works in run.trackers.up.items():
+                up[name] = up.get(name, True) and works
+        return up
+
+    @property
+    def troubles(self) -> tuple[str, ...]:
+        """What trackers of the runs that are being written failed with."""
+        return tuple(
+            f"{name} of {job}: {why}"
+            for job, run in list(self._runs.items())
+            for name, why in run.trackers.troubles.items()
+        )
 
     def wanted(self) -> dict[str, int]:
         """The next record of each job, by what is on disk."""
@@ -63,7 +89,7 @@ class Archive:
         late = [job for job, seq in self.wanted().items() if seq and _num_told(self._folder / job) != seq]
         for job in late:
             self._open(job)
-            del self._runs[job]
+            self._ending.append(self._runs.pop(job).trackers)
         return late
 
     def write(self, records: Sequence[Record], configs: Mapping[str, str]) -> dict[str, int]:
@@ -95,7 +121,7 @@ class Archive:
             run.append(fresh)
         next_seq = run.next_seq
         if any(isinstance(record.body, JobState) and record.body.state in FINAL_STATES for record in fresh):
-            del self._runs[job]
+            self._ending.append(self._runs.pop(job).trackers)
         return next_seq
 
     def _open(self, job: str) -> Run:

@@ -18,6 +18,7 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Protocol, TypeVar
 
+from daemons.metrics.recorder import RecorderMetrics
 from daemons.notify import Notifier
 from daemons.recorder.archive import Hole
 from daemons.worker.presence import tell
@@ -40,6 +41,9 @@ from digend.wire.records import Record
 
 T = TypeVar("T")
 
+MAX_PROBLEM = 400
+"""Letters of what a heartbeat says is wrong."""
+
 log = logger()
 
 
@@ -59,6 +63,12 @@ class Store(Protocol):
     def wanted(self) -> dict[str, int]: ...
 
     def catch_up(self) -> list[str]: ...
+
+    @property
+    def troubles(self) -> tuple[str, ...]: ...
+
+    @property
+    def trackers_up(self) -> Mapping[str, bool]: ...
 
     def write(self, records: Sequence[Record], configs: Mapping[str, str]) -> dict[str, int]: ...
 
@@ -95,12 +105,14 @@ class Recorder:
         store: Store,
         timing: RecorderTiming,
         notifier: Notifier | None = None,
+        metrics: RecorderMetrics | None = None,
     ) -> None:
         self._identity = identity
         self._link = link
         self._store = store
         self._timing = timing
         self._notifier = notifier or Notifier({})
+        self._metrics = metrics
         self._session = Session()
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="archive")
         self._batches: asyncio.Queue[Records | None] = asyncio.Queue()
@@ -178,8 +190,14 @@ class Recorder:
                 log.warning("the driver is silent, greeting it again", after_s=self._timing.lost_s)
                 self._leave()
             if self._session.id is not None:
-                self._link.send(Heartbeat(session=self._session.id, seq=self._session.beat(), wall_ns=time.time_ns()))
+                self._link.send(self._heartbeat(self._session.id))
                 self._say_written()
+
+    def _heartbeat(self, session: str) -> Heartbeat:
+        problem = "; ".join(filter(None, (self._trouble, *self._store.troubles)))[:MAX_PROBLEM]
+        if self._metrics is not None:
+            self._metrics.looked(self._batches.qsize(), self._store.trackers_up)
+        return Heartbeat(session=session, seq=self._session.beat(), wall_ns=time.time_ns(), problem=problem)
 
     async def _write(self) -> None:
         while (batch := await self._batches.get()) is not None:
@@ -202,6 +220,7 @@ class Recorder:
         """Write one batch, again and again while the disk refuses; given up when its session is over."""
         delay_s = self._timing.first_retry_s
         while batch.session == self._session.id:
+            begun = self._now()
             try:
                 written = await self._on_thread(lambda: self._store.write(batch.records, batch.configs))
             except Hole as hole:
@@ -209,12 +228,16 @@ class Recorder:
                 self._leave()
             except OSError as error:
                 self._trouble = f"cannot write records: {error}"
+                if self._metrics is not None:
+                    self._metrics.refused()
                 log.error("cannot write records, will try again", error=str(error), in_s=delay_s)
                 if not await self._pause(delay_s):
                     return
                 delay_s = min(2 * delay_s, self._timing.last_retry_s)
             else:
                 self._trouble = ""
+                if self._metrics is not None:
+                    self._metrics.wrote(len(batch.records), self._now() - begun)
                 self._unsaid.update(written)
                 self._say_written()
                 return
@@ -277,7 +300,11 @@ class Recorder:
     def _in_words(self) -> str:
         if self._stopping.is_set():
             return "draining"
-        return self._trouble or ("recording" if self._joined.is_set() else "waiting for the driver")
+        return (
+            self._trouble
+            or "; ".join(self._store.troubles)
+            or ("recording" if self._joined.is_set() else "waiting for the driver")
+        )
 
     def _leave(self) -> None:
         self._session.leave()

@@ -6,6 +6,8 @@ import uuid
 from pathlib import Path
 
 from daemons import keyring
+from daemons.metrics.endpoint import CannotListen, serving
+from daemons.metrics.recorder import RecorderMetrics
 from daemons.notify import Notifier
 from daemons.recorder.archive import Archive, Locked, Unwritable
 from daemons.recorder.conversation import Identity, Recorder, RecorderTiming
@@ -29,7 +31,7 @@ def run(node: NodeConfig, reread: Reread | None = None) -> int:
     set_up(node.log_format, node.log_level, f"{node.name}/recorder")
     try:
         return asyncio.run(_record(node, reread))
-    except (BadAddress, ConfigError, Locked, Unwritable) as error:
+    except (BadAddress, CannotListen, ConfigError, Locked, Unwritable) as error:
         logger().error("cannot start", reason=str(error))
         return ExitCode.BAD_CONFIG
 
@@ -43,13 +45,16 @@ async def _record(node: NodeConfig, reread: Reread | None) -> int:
         link = Link.connect(node.address, security=security)
         try:
             notifier = Notifier()
-            recorder = Recorder(_identity(node), link, archive, RecorderTiming(lost_s=node.timing.lost_s), notifier)
+            metrics = RecorderMetrics() if node.metrics else None
+            timing = RecorderTiming(lost_s=node.timing.lost_s)
+            recorder = Recorder(_identity(node), link, archive, timing, notifier, metrics)
             if reread is not None:
                 live = {"timing.lost_s": lambda config: recorder.set_timing(config.timing)}
                 Settings(keyring.rereading(reread, security), "recorder", node, notifier, live).listen()
             for number in (signal.SIGTERM, signal.SIGINT):
                 loop.add_signal_handler(number, recorder.ask_to_stop)
-            return await recorder.run()
+            with serving(node, "recorder", 0, metrics):
+                return await recorder.run()
         finally:
             link.close()
     finally:

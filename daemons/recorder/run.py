@@ -14,37 +14,23 @@ from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
 
-from daemons.recorder.board import FILE_NAME, header, scalars
 from daemons.recorder.eventlog import EventLog
-from daemons.recorder.files import append, heal, replace
-from daemons.recorder.metrics import metrics_line
-from daemons.recorder.pictures import Pictures, Puller
+from daemons.recorder.files import replace
+from daemons.recorder.pictures import Pictures, Puller, sheet_name
 from daemons.recorder.report import write_report
 from daemons.recorder.story import Story, read_config
+from daemons.trackers.protocol import is_logged
+from daemons.trackers.trackers import Trackers
 from digend.telemetry.logs import logger
 from digend.telemetry.stages import FINAL_STATES
 from digend.telemetry.trace import events_of, trace_lines
 from digend.wire.records import CheckpointRecord, EvaluationRecord, JobState, Record, RestartRecord, StepRecord
 from digend.wire.views import SCHEMA_VERSION, JobDetail
 
-EVENTS, METRICS, SUMMARY, JOB = "events.jsonl", "metrics.jsonl", "summary.json", "job.toml"
+EVENTS, SUMMARY, JOB = "events.jsonl", "summary.json", "job.toml"
 TRACE = "timeline.json"
 
 log = logger()
-
-
-class Derived:
-    """A file that grows with the records and can be made again from them."""
-
-    def __init__(self, path: Path, content: bytes) -> None:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        heal(path, content)
-        self._path = path
-        self._size = len(content)
-
-    def append(self, content: bytes) -> None:
-        if content:
-            self._size = append(self._path, self._size, content)
 
 
 class Run:
@@ -54,19 +40,22 @@ class Run:
         folder.mkdir(parents=True, exist_ok=True)
         self._folder = folder
         self._pictures = Pictures(folder=folder / "samples", puller=puller)
-        self._story = Story(read_config(folder / JOB))
-        metrics, board = bytearray(), bytearray()
+        config = read_config(folder / JOB)
+        self._story = Story(config)
+        past: list[Record] = []
 
         def visit(record: Record) -> None:
             self._story.add(record)
-            metrics.extend(metrics_line(record).encode())
-            board.extend(_board_bytes(record))
+            if is_logged(record):
+                past.append(record)
 
         self._log = EventLog(folder / EVENTS, visit)
         if self._log.num_cut_bytes:
             log.warning("cut a torn end off events.jsonl", run=folder.name, num_bytes=self._log.num_cut_bytes)
-        self._metrics = Derived(folder / METRICS, bytes(metrics))
-        self._board = Derived(folder / "tensorboard" / FILE_NAME, bytes(board))
+        self._trackers = Trackers(folder, config, past)
+        state = self._story.detail().job.state
+        if state in FINAL_STATES:
+            self._trackers.finish(state)
 
     @property
     def next_seq(self) -> int:
@@ -82,8 +71,7 @@ class Run:
         self._log.append(records)
         for record in records:
             self._story.add(record)
-        self._metrics.append("".join(map(metrics_line, records)).encode())
-        self._board.append(b"".join(map(_board_bytes, records)))
+        self._track(records)
         if any(_changes_summary(record) for record in records):
             self.tell(with_report=any(_changes_report(record) for record in records))
 
@@ -92,6 +80,32 @@ class Run:
         if with_report:
             self._report()
         replace(self._folder / SUMMARY, summary_json(self._story.detail()))
+
+    @property
+    def trackers(self) -> Trackers:
+        return self._trackers
+
+    def _track(self, records: Sequence[Record]) -> None:
+        """Each sheet right behind its record: a tracker's axis may only go forward."""
+        logged: list[Record] = []
+        for record in records:
+            body = record.body
+            if is_logged(record):
+                logged.append(record)
+            if isinstance(body, EvaluationRecord):
+                self._trackers.log(logged)
+                logged = []
+                self._show(body, record)
+        self._trackers.log(logged)
+        last = records[-1].body if records else None
+        if isinstance(last, JobState) and last.state in FINAL_STATES:
+            self._trackers.finish(last.state)
+        self._story.tracker_troubles = self._trackers.troubles
+
+    def _show(self, evaluation: EvaluationRecord, record: Record) -> None:
+        sheet = self._folder / "samples" / sheet_name(evaluation)
+        if sheet.exists():
+            self._trackers.image(evaluation.label, sheet, record)
 
     def _draw(self, evaluation: EvaluationRecord) -> None:
         try:
@@ -136,10 +150,6 @@ def _finite(value: object) -> object:
     if isinstance(value, list | tuple):
         return [_finite(member) for member in value]
     return None if isinstance(value, float) and not math.isfinite(value) else value
-
-
-def _board_bytes(record: Record) -> bytes:
-    return (header(record.at_ns) if record.seq == 0 else b"") + scalars(record)
 
 
 def _changes_summary(record: Record) -> bool:

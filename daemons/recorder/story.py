@@ -74,6 +74,8 @@ class Story:
         self.curves = Curves()
         self.incidents: deque[Incident] = deque(maxlen=MAX_INCIDENTS)
         self.num_incidents = 0
+        self.tracker_troubles: dict[str, str] = {}
+        """Set by the recorder; not in the records."""
         self.before: EvaluationRecord | None = None
         self.latest: EvaluationRecord | None = None
 

@@ -122,7 +122,11 @@ def prompt_changes(before: EvaluationRecord | None, latest: EvaluationRecord | N
 def concerns(story: Story) -> list[str]:
     """What a reader should know before believing the result; empty where nothing stood out."""
     detail = story.detail()
-    return [*_fallen(detail), *_worse_prompts(story), *_training(story), *_losses(detail), *_time(story)]
+    found = [*_fallen(detail), *_worse_prompts(story), *_training(story), *_losses(detail), *_time(story)]
+    return found + [
+        f"the tracker {name} failed and the run went on without it: {why}"
+        for name, why in story.tracker_troubles.items()
+    ]
 
 
 CHECKED = (

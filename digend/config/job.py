@@ -237,6 +237,20 @@ class ScheduleConfig(Section):
     ] = 0.5
 
 
+class TrackingConfig(Section):
+    """Where figures go, beside the report. What fails here never harms the run; status and report say so."""
+
+    use: list[Literal["jsonl", "tensorboard", "wandb"]] = Field(
+        ["jsonl", "tensorboard"],
+        description="metrics.jsonl and tensorboard/ of the run folder; wandb, where the recorder has `digend[wandb]`.",
+    )
+    project: Word = Field("digend", description="Project in W&B.")
+    entity: Word | None = Field(None, description="User or team in W&B; that of the key where missing.")
+    mode: Literal["online", "offline"] | None = Field(
+        None, description="Of W&B; what WANDB_MODE says to the recorder where missing."
+    )
+
+
 class CheckpointConfig(Section):
     """What a job that lost its trainer goes on from."""
 
@@ -264,4 +278,5 @@ class JobConfig(Section):
     eval: EvalConfig = Field(default_factory=lambda: EvalConfig.model_validate({}))
     schedule: ScheduleConfig = Field(default_factory=lambda: ScheduleConfig.model_validate({}))
     checkpoint: CheckpointConfig = Field(default_factory=lambda: CheckpointConfig.model_validate({}))
+    tracking: TrackingConfig = Field(default_factory=lambda: TrackingConfig.model_validate({}))
     keep_pairs: bool = Field(False, description="Record every (prompt, sample, timestep, loss); for tests.")

@@ -89,6 +89,8 @@ class Heartbeat:
     """None where there is no GPU, or nothing is known of it."""
     wall_ns: int = 0
     """The box's clock as this was sent."""
+    problem: str = ""
+    """What a person should see to, in words: `digenctl status` shows it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

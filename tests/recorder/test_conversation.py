@@ -73,6 +73,12 @@ class Memory:
     def wanted(self) -> dict[str, int]:
         return {"j": self.next_seq}
 
+    troubles: tuple[str, ...] = ()
+
+    @property
+    def trackers_up(self) -> Mapping[str, bool]:
+        return {}
+
     def catch_up(self) -> list[str]:
         self.caught_up = True
         return []
