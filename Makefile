@@ -59,7 +59,7 @@ bench-staleness: setup ## reward with and without staleness, five seeds each, ab
 	$(QUIET) $(BIN)/python -m benchmarks.staleness_curves
 
 bench: setup ## all that needs no running cluster; results on stdout
-	for name in tag_search core_throughput robustness paper_figures thousand_workers; do \
+	for name in startup tag_search core_throughput robustness paper_figures thousand_workers; do \
 	    $(QUIET) $(BIN)/python -m benchmarks.$$name || exit 1; done
 
 clean:    ## remove what tools left behind; keeps .venv, .digend and runs

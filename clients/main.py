@@ -4,6 +4,7 @@ Nothing but click is imported before the verb is known, so that `--help` and com
 """
 
 import json
+import os
 import sys
 from collections.abc import Sequence
 from difflib import get_close_matches
@@ -98,6 +99,8 @@ def cli(ctx: click.Context, address: str | None, node: str | None) -> None:
 
 def main(args: Sequence[str] | None = None) -> None:
     """Runs digenctl and ends the process with an `ExitCode`."""
+    # Looking for pydantic's plugins opens the metadata of every package there is; digenctl has none.
+    os.environ.setdefault("PYDANTIC_DISABLE_PLUGINS", "__all__")
     arguments = list(sys.argv[1:] if args is None else args)
     try:
         status = cli.main(arguments, prog_name="digenctl", standalone_mode=False)

@@ -12,6 +12,7 @@ from tests.clients.fake_driver import FakeDriver
 
 CONFIG = ("config show", "config check", "config schema", "config example")
 HEAVY = ("torch", "diffusers", "transformers")
+UNUSED = ("numpy", "PIL", "jinja2", "rich", "structlog", "asyncio", "tensorboard", "prometheus_client", "sqlite3")
 
 
 @pytest.mark.parametrize("verb", [*VERBS, "show job", "show node", *CONFIG])
@@ -74,10 +75,16 @@ def imported_by(*args: str) -> set[str]:
 def test_help_imports_next_to_nothing() -> None:
     modules = imported_by("--help")
     assert "click" in modules
-    assert not modules & {*HEAVY, "pydantic", "zmq", "rich", "asyncio"}
+    assert not modules & {*HEAVY, *UNUSED, "pydantic", "zmq", "msgpack", "tomllib"}
 
 
 def test_status_imports_no_model_of_a_job(driver: FakeDriver) -> None:
     modules = imported_by("status", "--address", driver.address)
     assert "zmq" in modules
-    assert not modules & {*HEAVY, "numpy", "digend.config.job", "digend.plugins", "rich"}
+    assert not modules & {*HEAVY, *UNUSED, "digend.config.job", "digend.plugins", "digend.telemetry.timeline"}
+    assert not [name for name in modules if name.startswith(("broker", "daemons"))]
+
+
+@pytest.mark.parametrize("verb", ["jobs", "nodes", "queue"])
+def test_tables_in_a_pipe_need_no_rich(driver: FakeDriver, verb: str) -> None:
+    assert not imported_by(verb, "--address", driver.address) & {*HEAVY, *UNUSED}
