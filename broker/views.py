@@ -169,7 +169,7 @@ def _doing(lease: Lease) -> str:
         return f"{lease.label} of {lease.job}"
     if batch.purpose == "evaluate":
         return f"{lease.label} of prompt {batch.groups[0].prompt.text!r}"
-    phase = "" if batch.phase is not Phase.UPDATING else f", step {batch.global_step}"
+    phase = "" if batch.phase is not Phase.UPDATING else f", global step {batch.global_step + 1}"
     return f"{lease.label} of micro-batch {batch.index}{phase}"
 
 

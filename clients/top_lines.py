@@ -39,6 +39,7 @@ BUBBLE_STYLE = "bold red"
 KEYS = "q leaves; jobs and workers go on"
 
 _MIN_TIMELINE = 12
+_WIDE = 120
 _BAR = 20
 
 
@@ -68,7 +69,7 @@ def _head(frame: Frame, width: int) -> Iterator[Text]:
         _queue("UQ", status.uq_depth, status.uq_oldest_s),
         f"bubbles {share(status.bubble_share)}",
         plural(len(status.nodes), "worker"),
-        frame.address,
+        *([frame.address] if width >= _WIDE else []),
     ]
     for part in parts:
         if line.cell_len + 2 + len(part) <= width:
@@ -147,6 +148,7 @@ def _parts(watched: Watched) -> Iterator[str]:
 def _workers(frame: Frame, width: int, room: int) -> list[Text]:
     """Header, a row a worker, the axis, the legend; as many as there is room for."""
     nodes = [node for node in frame.status.nodes if node.role != "recorder" or node.state in ("torpid", "lost")]
+    nodes.sort(key=lambda node: node.name)
     if not nodes:
         return [Text("no workers have joined; the next step: digend up NODE.toml", style="dim")]
     layout = _Layout(nodes, width)
@@ -163,7 +165,8 @@ def _workers(frame: Frame, width: int, room: int) -> list[Text]:
         rows.append(Text(f"and {plural(len(nodes) - len(shown), 'worker')} more", style="dim"))
     if room - len(rows) >= len(_gpus(shown)):
         rows += _gpus(shown)
-    return [*rows, *_legend(seen, bubbles, width)]
+    below = _legend(seen, bubbles, width)
+    return [*rows, *[Text()] * (len(rows) + len(below) < room), *below]
 
 
 def _gpus(nodes: Sequence[NodeView]) -> list[Text]:
@@ -190,19 +193,20 @@ class _Layout:
     def __init__(self, nodes: Sequence[NodeView], width: int) -> None:
         self._names = _short({node.name for node in nodes})
         self._label = max(len(name) for name in self._names.values())
-        self._state = max(len(node.state) for node in nodes) if width >= 50 else 0
+        self._state = max(len("STATE"), *(len(node.state) for node in nodes)) if width >= 50 else 0
         fixed = self._label + 2 + (self._state + 2 if self._state else 0) + 9
-        self._now = min(44, (width - fixed) * 2 // 5)
-        if self._now < 14 or width - fixed - self._now - 2 < _MIN_TIMELINE:
+        self._now = min(48, (width - fixed) * 2 // 5)
+        if self._now < 18 or width - fixed - self._now - 2 < _MIN_TIMELINE:
             self._now = 0
+        self._since = self._now > 30
         self.timeline = max(width - fixed - (self._now + 2 if self._now else 0), 5)
 
     def header(self, frame: Frame) -> Text:
         window, end = f"last {age((frame.end_ns - frame.start_ns) / 1e9)}", "end" if frame.over else "now"
         state = f"{'STATE':<{self._state}}  " if self._state else ""
         axis = f"{window}{end:>{self.timeline - len(window)}}" if self.timeline > len(window) + 4 else window
-        head = f"{'WORKER':<{self._label}}  {state}{axis:<{self.timeline}.{self.timeline}}  BUBBLE"
-        return Text(head + ("   NOW" if self._now else ""), style="bold")
+        head = f"{'WORKER':<{self._label}}  {state}{axis:<{self.timeline}.{self.timeline}}   BUBBLE"
+        return Text(head + ("  SINCE" * self._since + "  NOW" if self._now else ""), style="bold")
 
     def row(self, node: NodeView, row: Sequence[str], bubbles: Mapping[str, str], time: WorkerTime) -> Text:
         line = Text(self._names[node.name].ljust(self._label + 2))
@@ -213,8 +217,8 @@ class _Layout:
         known = sum(time.kinds.values())
         line.append(f"  {share(time.kinds.get('bubble', 0.0) / known if known else None):>7}")
         if self._now:
-            text = f"  {node.reason or doing(node)}" + (f", {age(node.for_s)}" if node.for_s is not None else "")
-            line.append(text, style="dim" if node.reason else "")
+            since = f"{age(node.for_s):>7}" if self._since else ""
+            line.append(f"{since}  {node.reason or doing(node)}", style="dim" if node.reason else "")
         return line
 
 

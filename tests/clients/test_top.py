@@ -71,8 +71,8 @@ def test_a_frame_tells_driver_jobs_and_workers(frame: Frame) -> None:
     assert "j2  queued     waits for j1 to end" in shown
     assert re.search(r"reward [▁-█]{3} -?\d\.\d{3}  policy version 7", shown)
     generator, trainer = (next(line for line in lines if line.startswith(name)) for name in ("generator", "trainer"))
-    assert generator.rstrip().endswith("generates micro-batch 3, 2.0 s")
-    assert trainer.rstrip().endswith("waits for rewards, 1.5 s")
+    assert generator.rstrip().endswith("2.0 s  generates micro-batch 3")
+    assert trainer.rstrip().endswith("1.5 s  waits for rewards")
     assert re.search(r"busy  .*█+ .* \d\.\d %", generator)
     assert "idle" in trainer
     assert re.search(r"\d bubble: reward", shown)
