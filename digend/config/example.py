@@ -1,7 +1,7 @@
 """The commented defaults: a file with every setting, none of them switched on. `digenctl config example`.
 
 From the model. Invariant: with each `#` that has no space behind it taken away, the file loads, and every key but the
-tables of roles has its default.
+tables of roles has its default (a table with a required key has to be filled in first).
 """
 
 from collections.abc import Iterator
@@ -37,7 +37,8 @@ def commented_defaults() -> str:
 def _entries(keys: list[Key]) -> Iterator[str]:
     for key in keys:
         name = key.path.rpartition(".")[2]
-        yield from _prose(f"{key.meaning} ({key.type})" if key.default is not None else f"{name}: {key.meaning}")
+        kind = f"{key.type}, required" if key.required else key.type
+        yield from _prose(f"{key.meaning} ({kind})" if key.default is not None else f"{name}: {key.meaning} ({kind})")
         if key.default is not None:
             yield f"#{name} = {key.default}"
         yield ""

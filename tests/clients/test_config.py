@@ -117,13 +117,16 @@ def test_schemas_are_those_of_the_checkout(digenctl: Digenctl, kind: str) -> Non
 
 
 def test_the_example_is_every_setting_with_its_default(digenctl: Digenctl, tmp_path: Path) -> None:
+    to_fill_in = {key.path.rpartition(".")[0] for key in keys_of(NodeConfig).values() if key.required}
     printed = digenctl("config", "example").stdout
     assert printed == commented_defaults() == (ROOT / "configs" / "digend.toml").read_text(encoding="utf-8")
     path = tmp_path / "node.toml"
     path.write_text(printed, encoding="utf-8")
     assert load_node(path) == load_node_of(tmp_path, "")
-    path.write_text("\n".join(switched_on(printed)), encoding="utf-8")
-    tables = [key.path for key in keys_of(NodeConfig).values() if key.type == "table"]
+    path.write_text(
+        "\n".join(line for line in switched_on(printed) if line.strip("[]") not in to_fill_in), encoding="utf-8"
+    )
+    tables = [key.path for key in keys_of(NodeConfig).values() if key.type == "table" and key.path not in to_fill_in]
     assert {"driver", "generator", "trainer", "reward", "timing", "client"} <= {*tables}
     assert load_node(path) == load_node_of(tmp_path, "".join(f"[{table}]\n" for table in tables))
     assert {*tomllib.loads(path.read_text(encoding="utf-8"))} >= {*tables}
