@@ -7,7 +7,7 @@ import time
 from collections.abc import Iterator
 
 from clients.api import Digend
-from clients.box_checks import check_address, check_box, check_digenctl
+from clients.box_checks import check_address, check_box, check_digenctl, check_keys
 from clients.cluster_checks import check_clocks, check_disks, check_gpus, check_job, check_versions, check_workers
 from clients.this_box import this_box
 from digend.config.errors import ConfigError
@@ -42,6 +42,7 @@ class Examination:
     def _every(self) -> Iterator[Finding]:
         yield from check_digenctl()
         yield from check_address(self._driver.address)
+        yield from check_keys(self._driver.address)
         try:
             box = this_box(self._driver)
             if box is not None:

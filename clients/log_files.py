@@ -6,6 +6,7 @@ end before the new one is begun.
 
 import os
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import IO
 
@@ -24,31 +25,40 @@ def files_of(folder: Path) -> list[Path]:
 
 
 def lines_of(file: Path) -> Iterator[str]:
-    """All that is kept, the oldest first: what was rotated away has a number, the larger the older."""
-    older = sorted(file.parent.glob(f"{file.name}.*"), key=lambda path: int(path.suffix[1:] or 0), reverse=True)
-    for path in [*older, file]:
-        try:
-            with path.open(encoding="utf-8", errors="replace") as lines:
-                yield from (line.rstrip("\n") for line in lines)
-        except FileNotFoundError:
-            continue  # rotated meanwhile
+    """All that is kept, the oldest first."""
+    yield from rotated_lines(file)
+    yield from _lines(file)
+
+
+def rotated_lines(file: Path) -> Iterator[str]:
+    """What was rotated away: files with a number, the larger the older."""
+    for path in sorted(file.parent.glob(f"{file.name}.*"), key=lambda path: int(path.suffix[1:] or 0), reverse=True):
+        yield from _lines(path)
+
+
+def _lines(path: Path) -> Iterator[str]:
+    try:
+        with path.open(encoding="utf-8", errors="replace") as lines:
+            yield from (line.rstrip("\n") for line in lines)
+    except FileNotFoundError:
+        return  # rotated meanwhile
 
 
 class Follower:
-    """What is added to a file from now on."""
+    """What is in a file, and then what is added to it."""
 
-    def __init__(self, file: Path, *, from_start: bool = False) -> None:
+    def __init__(self, file: Path) -> None:
         self._path = file
         self._file: IO[str] | None = None
         self._rest = ""
-        self._open(from_start=from_start)
+        self._open()
 
     def new_lines(self) -> list[str]:
         """Whole lines since the last look."""
         lines = self._read()
         if self._replaced():
             self.close()
-            self._open(from_start=True)
+            self._open()
             lines += self._read()
         return lines
 
@@ -57,13 +67,9 @@ class Follower:
             self._file.close()
             self._file = None
 
-    def _open(self, *, from_start: bool) -> None:
-        try:
+    def _open(self) -> None:
+        with suppress(FileNotFoundError):
             self._file = self._path.open(encoding="utf-8", errors="replace")
-        except FileNotFoundError:
-            return
-        if not from_start:
-            self._file.seek(0, os.SEEK_END)
 
     def _read(self) -> list[str]:
         if self._file is None:

@@ -12,11 +12,12 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from heapq import merge
+from itertools import chain
 from pathlib import Path
 
 from clients.api import Digend
 from clients.jobs import NotFound, name_of
-from clients.log_files import Follower, files_of, lines_of, worker_name
+from clients.log_files import Follower, files_of, lines_of, rotated_lines, worker_name
 from clients.log_lines import LEVELS, Entry, entries
 from clients.output import Output
 from clients.this_box import ThisBox, place_of, this_box
@@ -76,7 +77,8 @@ def show(driver: Digend, output: Output, wanted: Wanted) -> int:
 def _from_files(driver: Digend, output: Output, wanted: Wanted, box: ThisBox) -> int:
     choice = _chosen(driver, wanted.what, box)
     followers = {path: Follower(path) for path in choice.files} if wanted.follow else {}
-    streams = [entries(worker_name(box.name, path), lines_of(path)) for path in choice.files]
+    lines = {path: chain(rotated_lines(path), follower.new_lines()) for path, follower in followers.items()}
+    streams = [entries(worker_name(box.name, path), lines.get(path) or lines_of(path)) for path in choice.files]
     found = (entry for entry in merge(*streams, key=lambda entry: entry.time) if choice.has(entry, wanted))
     _print(output, deque(found, wanted.limit), alone=len(choice.files) == 1)
     if choice.job is not None or wanted.what is None:
@@ -137,7 +139,7 @@ def _follow(output: Output, wanted: Wanted, choice: Choice, followers: dict[Path
         while True:
             if wanted.what is None or choice.job is not None:
                 for path in files_of(box.logs):
-                    followers.setdefault(path, Follower(path, from_start=True))
+                    followers.setdefault(path, Follower(path))
             fresh = [
                 entry
                 for path, follower in followers.items()

@@ -25,6 +25,7 @@ COLUMNS = (
     Column("worker", lambda node: node.name),
     Column("role", lambda node: node.role),
     Column("node", lambda node: node.node, wide=True),
+    Column("host", lambda node: node.host or "-", wide=True),
     Column("state", lambda node: node.state),
     Column("doing", doing),
     Column("heartbeat", lambda node: f"{age(node.heartbeat_age_s)} ago"),

@@ -21,7 +21,7 @@ from digend.wire.subjects import Subject
 from digend.wire.views import JobView
 
 PAGE_BATCHES = 400
-PAGE_BYTES = 128 * 1024
+PAGE_BYTES = 64 * 1024
 PAGE_RECORDS = 400
 PAGE_TEXT_BYTES = 100 * 1024
 """After so much text a page ends with the batch that it came from; the rest of a message is room for that batch."""
