@@ -13,7 +13,7 @@ from clients.this_box import this_box
 from digend.config.errors import ConfigError
 from digend.exitcodes import ExitCode
 from digend.findings import Finding, exit_code
-from digend.net.client import ClientError, DriverUnreachable
+from digend.net.client import ClientError, DriverUnreachable, NotAdmitted
 from digend.wire.errors import ProtocolError
 
 SETTINGS = "settings"
@@ -42,7 +42,6 @@ class Examination:
     def _every(self) -> Iterator[Finding]:
         yield from check_digenctl()
         yield from check_address(self._driver.address)
-        yield from check_keys(self._driver.address)
         try:
             box = this_box(self._driver)
             if box is not None:
@@ -52,6 +51,9 @@ class Examination:
         try:
             self._driver.require_socket()
             yield from _cluster(self._driver)
+            yield from check_keys(self._driver.address)
+        except NotAdmitted as error:
+            yield Finding("error", "keys", str(error))
         except (ClientError, ProtocolError) as error:
             self._unreachable = isinstance(error, DriverUnreachable)
             yield Finding("error", "driver", str(error))
