@@ -69,8 +69,16 @@ class Pictures:
         replace(path, to_png(image, mapped))
         if any(film is not None and film.ndim == 4 for row in films for film in row):
             replace(path.with_suffix(".webp"), _animation(films))
+            self._films(path.with_suffix(""), films)
         if evaluation.label == "after":
             self.compare(path)
+
+    def _films(self, folder: Path, films: Sequence[Sequence[Film | None]]) -> None:
+        """One animation a sample: `step-000010/PROMPT-SAMPLE.webp`, both counted from 0 as on the sheet."""
+        for row, samples in enumerate(films[:_ANIMATED_ROWS]):
+            for column, film in enumerate(samples[:_ANIMATED_COLUMNS]):
+                if film is not None and film.ndim == 4:
+                    replace(folder / f"{row}-{column}.webp", _animation([[film]]))
 
     def compare(self, after: Path) -> None:
         """Draw before-after.png where a sheet from before training is there."""
@@ -125,7 +133,7 @@ def _films(group: EvalGroup, count: int, pulled: Mapping[tuple[str, int], Film])
 
 
 def _row(group: EvalGroup, films: Sequence[Film | None]) -> Row:
-    pictures = tuple(None if film is None else _frame(film, 0) for film in films)
+    pictures = tuple(None if film is None else _still(film) for film in films)
     return Row(
         prompt=group.prompt,
         text=group.text or group.prompt,
@@ -136,6 +144,13 @@ def _row(group: EvalGroup, films: Sequence[Film | None]) -> Row:
 
 def _is_film(film: Film) -> bool:
     return film.dtype == np.uint8 and film.ndim in (3, 4) and film.shape[-3] == 3 and film.size > 0
+
+
+def _still(film: Film) -> Pixels:
+    """An image as it is; of a video its first, middle and last frame side by side."""
+    if film.ndim == 3:
+        return film
+    return np.concatenate([film[0], film[len(film) // 2], film[-1]], axis=2)
 
 
 def _frame(film: Film, index: int) -> Pixels:

@@ -13,7 +13,8 @@ from pathlib import Path
 
 from jinja2 import DictLoader, Environment, StrictUndefined
 
-from daemons.recorder.charts import HEIGHT, WIDTH, Chart, Line, chart, fixed, number
+from daemons.recorder.charts import HEIGHT, WIDTH, fixed, number
+from daemons.recorder.curves import cost_charts, outcome_charts, training_charts
 from daemons.recorder.eventlog import read_events
 from daemons.recorder.files import replace
 from daemons.recorder.gallery import Pair, pairs
@@ -73,6 +74,8 @@ def render(folder: Path, story: Story) -> str:
             checked=CHECKED,
             outcome_charts=outcome_charts(story),
             training_charts=training_charts(story),
+            cost_charts=cost_charts(story),
+            films=_films(folder / "samples"),
             gallery=_gallery(folder, story),
             prompt_changes=found,
             timelines=_timelines(story),
@@ -94,45 +97,10 @@ def render(folder: Path, story: Story) -> str:
     return page
 
 
-def outcome_charts(story: Story) -> list[Chart]:
-    """Reward by global step, then every evaluated figure that is not the reward once more."""
-    curves = story.curves
-    means = curves.step_series("reward/mean")
-    spread = dict(curves.step_series("reward/std"))
-    band = [(at, mean - spread[at], mean + spread[at]) for at, mean in means if at in spread]
-    reward = chart("Training reward", [Line(name="mean", points=means)], note="mean, band ± 1 std", band=band)
-    names = dict.fromkeys(name for values in curves.evaluations.values() for name in values if name.startswith("eval/"))
-    series = {name.removeprefix("eval/"): curves.evaluation_series(name) for name in names}
-    evaluated = [
-        chart(name, [Line(name=name, points=points, style="second")], note="evaluation")
-        for name, points in series.items()
-        if name == "reward" or points != series.get("reward")
-    ]
-    return [one for one in (reward, *evaluated) if one is not None]
-
-
-def training_charts(story: Story) -> list[Chart]:
-    """Whether the optimizer was healthy."""
-    series = story.curves.step_series
-    ratios = [
-        Line(name="any micro-batch", points=series("train/max_abs_log_ratio")),
-        Line(name="first micro-batch", points=series("train/first_max_abs_log_ratio"), style="third"),
-    ]
-    kl = [Line(name="KL", points=series("train/kl"))]
-    losses = [
-        Line(name="dropped groups", points=series("groups/dropped"), style="third"),
-        Line(name="groups without spread", points=series("groups/zero_std")),
-    ]
-    made = [
-        chart("Clip fraction", [Line(name="clipped", points=series("train/clip_fraction"))], from_zero=True),
-        chart("max |log ratio|", ratios, note="orange: first micro-batch", log=True),
-        chart("Gradient norm", [Line(name="norm", points=series("train/gradient_norm"))], from_zero=True),
-        chart("Loss", [Line(name="loss", points=series("train/loss"))]),
-        chart("KL to the base", kl, from_zero=True) if any(value for _, value in kl[0].points) else None,
-        chart("Groups without gradient", losses, note="orange: dropped", from_zero=True),
-        chart("Seconds a global step", [Line(name="seconds", points=series("time/global_step_s"))], from_zero=True),
-    ]
-    return [one for one in made if one is not None]
+def _films(samples: Path) -> list[tuple[str, list[str]]]:
+    """Animations of single samples, newest evaluation first: (folder, names)."""
+    folders = sorted((path for path in samples.glob("step-*") if path.is_dir()), reverse=True)
+    return [(folder.name, sorted(path.name for path in folder.glob("*.webp"))) for folder in folders]
 
 
 def _gallery(folder: Path, story: Story) -> Gallery:

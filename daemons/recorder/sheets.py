@@ -10,8 +10,10 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from PIL import Image, ImageDraw, ImageFont
+from PIL import Image, ImageDraw
 
+from daemons.recorder import fonts
+from daemons.recorder.fonts import Font
 from daemons.recorder.sheetmap import MappedRow, Pixels, SheetMap, cut, mean, read_map
 
 MAX_COLUMNS = 16
@@ -19,7 +21,6 @@ MIN_CELL, MAX_CELL = 64, 256
 _TEXT_WIDTH, _MARGIN, _SPACE, _LABEL, _HEAD = 232, 16, 4, 15, 28
 _PAPER, _INK, _SOFT, _LOST = (252, 252, 250), (28, 30, 34), (110, 114, 122), (226, 223, 217)
 
-Font = ImageFont.FreeTypeFont | ImageFont.ImageFont
 Point = tuple[int, int]
 
 
@@ -56,7 +57,7 @@ def draw_sheet(rows: Sequence[Row], *, title: str, source: str) -> tuple[Image.I
     mapped = []
     for number, row in enumerate(rows):
         y = top + number * pitch[1]
-        sheet.describe((_MARGIN, y), row.text, f"mean {figure(mean(row.rewards))}")
+        sheet.describe((_MARGIN, y), row, f"mean {figure(mean(row.rewards))}")
         at = [(left + column * pitch[0], y) for column in range(columns)]
         corners = [sheet.place(point, picture) for point, picture in zip(at, row.pictures[:columns], strict=False)]
         for point, reward in zip(at, row.rewards[:columns], strict=False):
@@ -86,7 +87,7 @@ def draw_comparison(before: Path, after: Path, *, columns: int = 8) -> Image.Ima
         for number, (row, other) in enumerate(pairs):
             y = top + number * pitch[1]
             note = f"mean {figure(mean(row.rewards))} to {figure(mean(other.rewards))}"
-            sheet.describe((_MARGIN, y), row.text, note)
+            sheet.describe((_MARGIN, y), row, note)
             for x, pictures in ((left, cut(old_sheet, old, row)), (middle, cut(new_sheet, new, other))):
                 for column, picture in enumerate(pictures[:columns]):
                     sheet.place((x + column * pitch[0], y), picture)
@@ -118,12 +119,14 @@ class _Sheet:
         self._cell = cell
 
     def write(self, at: Point, text: str, size: int, ink: tuple[int, int, int] = _INK) -> None:
-        self._draw.text(at, text, fill=ink, font=_font(size))
+        self._draw.text(at, text, fill=ink, font=fonts.own(size))
 
-    def describe(self, at: Point, text: str, note: str) -> None:
-        lines = _wrapped(text, _font(13), _TEXT_WIDTH - 2 * _SPACE, max((self._cell[1] - 15) // 16, 1))
+    def describe(self, at: Point, row: Row | MappedRow, note: str) -> None:
+        """The prompt's text, or its uid where no font here has its letters: the report has the text."""
+        text, font = fonts.written(row.text, 13) or (f"prompt {row.prompt}, text in report.html", fonts.own(13))
+        lines = _wrapped(text, font, _TEXT_WIDTH - 2 * _SPACE, max((self._cell[1] - 15) // 16, 1))
         for number, line in enumerate(lines):
-            self.write((at[0], at[1] + 16 * number), line, 13)
+            self._draw.text((at[0], at[1] + 16 * number), line, fill=_INK, font=font)
         self.write((at[0], at[1] + 16 * len(lines) + 1), note, 12, _SOFT)
 
     def place(self, at: Point, picture: Pixels | None) -> Point | None:
@@ -151,9 +154,21 @@ def _size_of(pictures: Iterable[Pixels | None]) -> Point:
     return MIN_CELL, MIN_CELL
 
 
+def _words(text: str, font: Font, width: int) -> list[str]:
+    """Split at blanks, and inside of what is longer than a line: some scripts have no blanks."""
+    words: list[str] = []
+    for word in text.split():
+        while font.getlength(word) > width and len(word) > 1:
+            fits = next(n for n in range(len(word) - 1, 0, -1) if n == 1 or font.getlength(word[:n]) <= width)
+            words.append(word[:fits])
+            word = word[fits:]
+        words.append(word)
+    return words
+
+
 def _wrapped(text: str, font: Font, width: int, max_lines: int) -> list[str]:
     lines = [""]
-    for word in text.split():
+    for word in _words(text, font, width):
         longer = f"{lines[-1]} {word}".strip()
         if font.getlength(longer) <= width or not lines[-1]:
             lines[-1] = longer
@@ -162,7 +177,3 @@ def _wrapped(text: str, font: Font, width: int, max_lines: int) -> list[str]:
     if len(lines) > max_lines:
         return [*lines[: max_lines - 1], lines[max_lines - 1] + " …"]
     return lines
-
-
-def _font(size: int) -> Font:
-    return ImageFont.load_default(size)

@@ -103,7 +103,7 @@ def test_the_time_for_pictures_is_bounded(tmp_path: Path) -> None:
     assert drawn == [True, True, True, False, False, False]
 
 
-def test_videos_show_the_first_frame_and_move_beside_it(tmp_path: Path) -> None:
+def test_videos_show_first_middle_and_last_frame_and_move_beside_it(tmp_path: Path) -> None:
     book = PictureBook(num_frames=5)
     drawer(tmp_path, book).take(BEFORE)
     sheet = mapped(tmp_path / "step-000000.png")
@@ -111,10 +111,14 @@ def test_videos_show_the_first_frame_and_move_beside_it(tmp_path: Path) -> None:
         first = cut(image, sheet, sheet.rows[0])[0]
     film = book.pull(BEFORE.groups[0].blob, ["p000/0/pixels"], 1.0)["p000/0/pixels"]
     assert first is not None
-    np.testing.assert_array_equal(first, film[0])
+    np.testing.assert_array_equal(first, np.concatenate([film[0], film[2], film[4]], axis=2))
     with Image.open(tmp_path / "step-000000.webp") as animation:
         assert getattr(animation, "n_frames", 1) == 5
         assert animation.size == (4 * 68 + 4, 6 * 68 + 4)
+    single = sorted(path.name for path in (tmp_path / "step-000000").iterdir())
+    assert single == [f"{row}-{column}.webp" for row in range(6) for column in range(4)]
+    with Image.open(tmp_path / "step-000000" / "3-1.webp") as animation:
+        assert getattr(animation, "n_frames", 1) == 5
 
 
 def test_large_pictures_are_fewer_and_smaller(tmp_path: Path) -> None:

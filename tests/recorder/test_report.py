@@ -7,7 +7,8 @@ from pathlib import Path
 import pytest
 
 from daemons.recorder.archive import Archive
-from daemons.recorder.report import main, outcome_charts, render
+from daemons.recorder.curves import outcome_charts
+from daemons.recorder.report import main, render
 from daemons.recorder.story import Story, read_config
 from daemons.recorder.verdict import changes, result
 from digend.wire.records import EvaluationRecord, IdleRecord, JobState, Notice, Record, StepRecord
