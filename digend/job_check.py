@@ -18,7 +18,7 @@ from digend.config.checking import validated
 from digend.config.errors import ConfigError, Problem, require
 from digend.config.job import JobConfig
 from digend.config.loader import check_job_table, folder_of
-from digend.config.prompts import read_prompts
+from digend.config.prompts import PromptRow, read_prompts
 from digend.config.source import Source, absolute, read_source
 from digend.rewards.files import is_file_reward
 
@@ -37,8 +37,8 @@ class JobInputs:
     """
 
     config: JobConfig
-    prompts: tuple[str, ...]
-    eval_prompts: tuple[str, ...] | None
+    prompts: tuple[PromptRow, ...]
+    eval_prompts: tuple[PromptRow, ...] | None
     warnings: tuple[str, ...] = ()
 
 
@@ -84,14 +84,14 @@ def _sorted(problems: Sequence[Problem], source: Source) -> list[Problem]:
     return sorted(by_key.values(), key=lambda problem: source.line(problem.key) or 0)
 
 
-def validate_job(config: JobConfig, prompts: Sequence[str]) -> None:
+def validate_job(config: JobConfig, prompts: Sequence[PromptRow]) -> None:
     """All but the files: plug-in names and options, and what keys must agree on. Raises ConfigError."""
     require([_NOWHERE.problem(key, message) for key, message in job_complaints(config)])
     require(_plugin_problems(config.model_dump(mode="json"), _NOWHERE))
     require(_agreement_problems(config, prompts, _NOWHERE))
 
 
-def _prompts(source: Source, table: str) -> tuple[tuple[str, ...], list[Problem]]:
+def _prompts(source: Source, table: str) -> tuple[tuple[PromptRow, ...], list[Problem]]:
     """The prompts that a table names; nothing where it names none, which validation reports if it matters."""
     section = source.table.get(table)
     path = section.get("prompts") if isinstance(section, dict) else None
@@ -135,7 +135,7 @@ def _use_problems(use: _Use, source: Source) -> list[Problem]:
     return validated(spec.options, options, source, f"{use.table}.options.")[1]
 
 
-def _agreement_problems(config: JobConfig, prompts: Sequence[str], source: Source) -> list[Problem]:
+def _agreement_problems(config: JobConfig, prompts: Sequence[PromptRow], source: Source) -> list[Problem]:
     problems = [source.problem(key, message) for key, message in prompt_complaints(config, len(prompts))]
     return problems + _rule_problems(config, source)
 

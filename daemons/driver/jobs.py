@@ -6,11 +6,14 @@ from dataclasses import fields
 from broker.spec import EvalRules, JobSpec, RolloutRules
 from digend.algorithms.spec import SamplingRules
 from digend.config.job import JobConfig
+from digend.config.prompts import PromptRow
 from digend.plugins import algorithm_spec, validate_options
 from digend.wire.tasks import Prompt
 
 
-def to_spec(config: JobConfig, prompts: Sequence[str], eval_prompts: Sequence[str] | None, job_id: str) -> JobSpec:
+def to_spec(
+    config: JobConfig, prompts: Sequence[PromptRow], eval_prompts: Sequence[PromptRow] | None, job_id: str
+) -> JobSpec:
     """The job as the core runs it. Raises ValueError that names the key or option at fault.
 
     Prompts are known as p0000.., those of evaluation as e0000..; where evaluation has none of its own, it
@@ -48,8 +51,10 @@ def to_spec(config: JobConfig, prompts: Sequence[str], eval_prompts: Sequence[st
     )
 
 
-def _prompts(prefix: str, texts: Sequence[str]) -> tuple[Prompt, ...]:
-    return tuple(Prompt(uid=f"{prefix}{index:04d}", text=text) for index, text in enumerate(texts))
+def _prompts(prefix: str, rows: Sequence[PromptRow]) -> tuple[Prompt, ...]:
+    return tuple(
+        Prompt(uid=f"{prefix}{index:04d}", text=row.text, metadata=dict(row.metadata)) for index, row in enumerate(rows)
+    )
 
 
 def _rules(config: JobConfig) -> RolloutRules:

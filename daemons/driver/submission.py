@@ -18,7 +18,7 @@ from daemons.trackers.wandb_tracker import MISSING, is_installed
 from digend.config.checking import validated
 from digend.config.errors import ConfigError
 from digend.config.job import JobConfig
-from digend.config.prompts import unpacked_prompts
+from digend.config.prompts import PromptRow, unpacked_prompts
 from digend.config.source import Source
 from digend.exitcodes import ExitCode
 from digend.job_check import validate_job
@@ -106,7 +106,7 @@ def _config(text: str) -> JobConfig:
     return config
 
 
-def _prompts(uploads: Uploads, digest: str) -> list[str]:
+def _prompts(uploads: Uploads, digest: str) -> list[PromptRow]:
     try:
         return unpacked_prompts(uploads.read(digest))
     except UploadRefused as error:

@@ -48,7 +48,9 @@ split of fragments are fixed, so work is not spread by measured speed, and a fas
 within one kind of hardware and one build of torch; elsewhere the same seed gives a valid run, not the same one.
 
 A prompts file is UTF-8 text with one prompt a line; lines are stripped, and blank lines and lines that begin with `#`
-are skipped. A prompt is known by its place in the file: two equal lines are two prompts.
+are skipped. Where its name ends in `.jsonl`, `.csv` or `.parquet` (`pip install 'digend[data]'`) it is a table with a
+column `prompt`; every other column reaches the reward as `metadata`, as strings. A prompt is known by its place in the
+file: two equal lines are two prompts.
 """
 
 NODE_INTRO = """# The node file, and digend.toml

@@ -92,8 +92,8 @@ class DataConfig(Section):
     """Prompts."""
 
     prompts: Word = Field(
-        description="Text file, UTF-8, one prompt a line (without blank lines and those that begin with #); "
-        "relative to the job file."
+        description="Text with a prompt a line, or a .jsonl, .csv or .parquet file with a column `prompt`, whose other "
+        "columns reach the reward as metadata; relative to the job file."
     )
     prompts_per_rollout: Annotated[int, Field(ge=1, description="P: groups a rollout, each of another prompt.")]
     samples_per_prompt: Annotated[int, Field(ge=2, description="K: samples a group; a group of one has no advantage.")]

@@ -1,36 +1,138 @@
-"""The prompts file: UTF-8, one prompt a line. A prompt is known by its place: equal lines are two prompts."""
+"""The prompts file: text, or a table whose other columns reach the reward. A prompt is known by its place in the file.
 
+Owns the four formats, by the file's ending: `.jsonl`, `.csv` and `.parquet` have a column of prompts and any others;
+every other ending is UTF-8 text, one prompt a line. Values of other columns become strings, as a reward gets them.
+"""
+
+import csv
 import hashlib
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from io import StringIO
+from pathlib import Path
+from typing import Any
 
-from digend.config.errors import ConfigError, Problem
+from digend.config.errors import ConfigError, Problem, nearest
 from digend.config.source import read_text
 
+COLUMN = "prompt"
 
-def read_prompts(path: str) -> list[str]:
-    """The prompts in order, stripped; blank lines and lines that begin with # are skipped.
 
-    Raises ConfigError: no such file, not UTF-8 (names the byte), no prompt in it.
+@dataclass(frozen=True, slots=True)
+class PromptRow:
+    """One prompt. `metadata`: the other columns of its row."""
+
+    text: str
+    metadata: Mapping[str, str] = field(default_factory=dict)
+
+
+class _BadRow(Exception):
+    """Row (from 1; 0: the whole file) and what is wrong with it."""
+
+    def __init__(self, row: int, message: str) -> None:
+        super().__init__(message)
+        self.row = row
+        self.message = message
+
+
+def read_prompts(path: str) -> list[PromptRow]:
+    """The prompts in order, stripped; of text, blank lines and lines that begin with # are skipped.
+
+    Raises ConfigError that names the row: no such file, not UTF-8 (names the byte), not of its format, no column
+    `prompt` (names the nearest), no prompt in it.
     """
-    lines = [line.strip() for line in read_text(path).splitlines()]
-    prompts = [line for line in lines if line and not line.startswith("#")]
+    read = _FORMATS.get(Path(path).suffix.lower(), _lines)
+    try:
+        prompts = list(read(path))
+    except _BadRow as error:
+        place = f"row {error.row}: " if error.row else ""
+        raise ConfigError([Problem(where=path, key="", message=place + error.message)]) from None
     if not prompts:
         raise ConfigError([Problem(where=path, key="", message="no prompts: expected one a line")])
     return prompts
 
 
-def packed_prompts(prompts: Sequence[str]) -> bytes:
-    """What is uploaded, and what its digest covers: a JSON list in UTF-8."""
-    return json.dumps(list(prompts), ensure_ascii=False, separators=(",", ":")).encode()
+def _lines(path: str) -> Iterator[PromptRow]:
+    for line in read_text(path).splitlines():
+        if (text := line.strip()) and not text.startswith("#"):
+            yield PromptRow(text)
 
 
-def unpacked_prompts(content: bytes) -> list[str]:
-    """The inverse of `packed_prompts`. Raises ValueError where the bytes are no list of strings, or empty."""
-    prompts = json.loads(content)
-    if not isinstance(prompts, list) or not prompts or not all(isinstance(each, str) for each in prompts):
+def _jsonl(path: str) -> Iterator[PromptRow]:
+    for number, line in enumerate(read_text(path).splitlines(), 1):
+        if not line.strip():
+            continue
+        try:
+            row = json.loads(line)
+        except ValueError as error:
+            raise _BadRow(number, f"not JSON: {error}") from None
+        if not isinstance(row, dict):
+            raise _BadRow(number, f"expected an object with a {COLUMN!r}, found {line.strip()[:40]}")
+        yield _row(number, row)
+
+
+def _csv(path: str) -> Iterator[PromptRow]:
+    reader = csv.DictReader(StringIO(read_text(path)), strict=True)
+    try:
+        for number, row in enumerate(reader, 1):
+            if None in row or None in row.values():
+                raise _BadRow(number, f"expected the {len(reader.fieldnames or ())} columns of the first line")
+            yield _row(number, row)
+    except csv.Error as error:
+        raise _BadRow(0, f"not CSV: {error}, at line {reader.line_num}") from None
+
+
+def _parquet(path: str) -> Iterator[PromptRow]:
+    try:
+        from pyarrow import ArrowException, parquet
+    except ImportError:
+        raise _BadRow(0, "reading parquet needs pyarrow: pip install 'digend[data]'") from None
+    try:
+        rows = parquet.read_table(path).to_pylist()
+    except (OSError, ArrowException) as error:
+        raise _BadRow(0, f"not parquet: {error}") from None
+    for number, row in enumerate(rows, 1):
+        yield _row(number, row)
+
+
+_FORMATS: Mapping[str, Callable[[str], Iterable[PromptRow]]] = {".jsonl": _jsonl, ".csv": _csv, ".parquet": _parquet}
+
+
+def _row(number: int, row: Mapping[str, Any]) -> PromptRow:
+    text = row.get(COLUMN)
+    if text is None:
+        near = nearest(COLUMN, list(row))
+        hint = f"; did you mean to call {near!r} so?" if near else f" (there are {', '.join(row) or 'none'})"
+        raise _BadRow(number, f"no column {COLUMN!r}{hint}")
+    if not isinstance(text, str) or not text.strip():
+        raise _BadRow(number, f"{COLUMN} = {text!r}: expected a text")
+    return PromptRow(text.strip(), {key: _value(each) for key, each in row.items() if key != COLUMN})
+
+
+def _value(value: object) -> str:
+    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, default=str)
+
+
+def packed_prompts(prompts: Sequence[PromptRow]) -> bytes:
+    """What is uploaded, and what its digest covers: a JSON list in UTF-8 of [text, metadata]."""
+    rows = [[each.text, dict(each.metadata)] for each in prompts]
+    return json.dumps(rows, ensure_ascii=False, separators=(",", ":")).encode()
+
+
+def unpacked_prompts(content: bytes) -> list[PromptRow]:
+    """The inverse of `packed_prompts`. Raises ValueError where the bytes are anything else, or an empty list."""
+    rows = json.loads(content)
+    if not isinstance(rows, list) or not rows:
         raise ValueError("expected a JSON list of prompts, with one at least")
-    return prompts
+    return [_unpacked(row) for row in rows]
+
+
+def _unpacked(row: object) -> PromptRow:
+    match row:
+        case [str(text), dict(metadata)] if all(isinstance(each, str) for each in metadata.values()):
+            return PromptRow(text, metadata)
+    raise ValueError(f"expected [text, metadata], found {str(row)[:40]}")
 
 
 def content_digest(content: bytes) -> str:

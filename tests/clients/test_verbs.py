@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from digend.config.prompts import content_digest, packed_prompts
+from digend.config.prompts import PromptRow, content_digest, packed_prompts
 from digend.wire.records import Record
 from tests.clients.conftest import ROOT, Digenctl
 from tests.clients.fake_driver import Canned, FakeDriver, job_view, node_view
@@ -165,7 +165,7 @@ def test_submit_uploads_the_prompts_and_is_idempotent(digenctl: Digenctl, canned
     submit = canned.submits[0]
     content = canned.uploads[submit.prompts]
     assert content_digest(content) == submit.prompts
-    assert json.loads(content)[0] == "a red circle"
+    assert json.loads(content)[0] == ["a red circle", {}]
     assert (json.loads(submit.config)["seed"], submit.eval_prompts) == (7, None)
     assert "seed = 7" in submit.toml
     again = digenctl("submit", JOB, "--id", "mine", "--set", "seed=7")
@@ -180,7 +180,7 @@ def test_submit_sends_large_prompts_in_pieces(digenctl: Digenctl, canned: Canned
     assert digenctl("submit", JOB, "--set", f"data.prompts={tmp_path}/many.txt").returncode == 0
     content = canned.uploads[canned.submits[0].prompts]
     assert len(content) > 2 * 128 * 1024
-    assert content == packed_prompts(prompts)
+    assert content == packed_prompts([PromptRow(text) for text in prompts])
 
 
 @pytest.mark.parametrize(

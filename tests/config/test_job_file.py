@@ -6,6 +6,7 @@ import pytest
 
 from digend.config.errors import ConfigError
 from digend.config.loader import load_job
+from digend.config.prompts import PromptRow
 from digend.job_check import read_job, validate_job
 from tests.config.support import JOB, changed, write_job
 
@@ -20,7 +21,7 @@ def test_a_valid_job_has_absolute_paths(tmp_path: Path) -> None:
     inputs = read_job(write_job(tmp_path))
     assert inputs.config.model.path == str(tmp_path / "model")
     assert inputs.config.data.prompts == str(tmp_path / "prompts.txt")
-    assert inputs.prompts == ("a red circle", "a blue ring", "a green cross")
+    assert [each.text for each in inputs.prompts] == ["a red circle", "a blue ring", "a green cross"]
     assert inputs.eval_prompts is None
     validate_job(inputs.config, inputs.prompts)
 
@@ -36,7 +37,7 @@ def test_paths_are_relative_to_the_file_not_to_the_caller(tmp_path: Path, monkey
 def test_evaluation_prompts_are_read_too(tmp_path: Path) -> None:
     (tmp_path / "held-out.txt").write_text("a white square\n")
     inputs = read_job(write_job(tmp_path, JOB + '\n[eval]\nprompts = "held-out.txt"\n'))
-    assert inputs.eval_prompts == ("a white square",)
+    assert inputs.eval_prompts == (PromptRow("a white square"),)
     assert inputs.config.eval.prompts == str(tmp_path / "held-out.txt")
 
 
@@ -172,7 +173,7 @@ def test_a_reward_in_a_file_is_left_to_the_node(tmp_path: Path) -> None:
 def test_the_driver_refuses_what_the_client_would(tmp_path: Path) -> None:
     config = load_job(write_job(tmp_path))
     with pytest.raises(ConfigError, match=r"data\.prompts_per_rollout: .* has only 1"):
-        validate_job(config, ["a red circle"])
+        validate_job(config, [PromptRow("a red circle")])
     algorithm = config.algorithm.model_copy(update={"options": {"window_size": 9}})
     with pytest.raises(ConfigError, match=r"^algorithm\.options\.window_size = 9: "):
-        validate_job(config.model_copy(update={"algorithm": algorithm}), ["a", "b"])
+        validate_job(config.model_copy(update={"algorithm": algorithm}), [PromptRow("a"), PromptRow("b")])

@@ -6,7 +6,8 @@ import pytest
 
 from daemons.driver.jobs import to_spec
 from digend.config.loader import load_job
-from digend.config.prompts import read_prompts
+from digend.config.prompts import PromptRow, read_prompts
+from digend.wire.tasks import Prompt
 from tests.driver.world import PROMPTS, job_config
 
 DEMO = Path(__file__).parents[2] / "configs/jobs/shapes-flow-grpo.toml"
@@ -14,9 +15,12 @@ DEMO = Path(__file__).parents[2] / "configs/jobs/shapes-flow-grpo.toml"
 
 def test_prompts_have_uids_by_place_and_evaluation_shares_them() -> None:
     spec = to_spec(job_config(), PROMPTS, None, "job-001")
-    assert [(each.uid, each.text) for each in spec.prompts] == [("p0000", PROMPTS[0]), ("p0001", PROMPTS[1])]
+    assert spec.prompts == (
+        Prompt(uid="p0000", text="a red circle"),
+        Prompt(uid="p0001", text="a green square", metadata={"shape": "square"}),
+    )
     assert spec.evaluation.prompts == spec.prompts
-    own = to_spec(job_config(), PROMPTS, ["a blue cross"], "job-001")
+    own = to_spec(job_config(), PROMPTS, [PromptRow("a blue cross")], "job-001")
     assert [each.uid for each in own.evaluation.prompts] == ["e0000"]
     assert own.prompts == spec.prompts
 

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from digend.config.job import JobConfig
-from digend.config.prompts import content_digest, packed_prompts
+from digend.config.prompts import PromptRow, content_digest, packed_prompts
 from digend.exitcodes import ExitCode
 from digend.wire.messages import (
     Cancel,
@@ -120,7 +120,7 @@ async def test_a_wrong_request_is_refused(tmp_path: Path, change: dict[str, str]
 
 async def test_an_upload_goes_on_where_it_stopped_and_must_match_its_digest(tmp_path: Path) -> None:
     node = node_of(tmp_path)
-    content = packed_prompts(["a prompt of some length"] * 12_000)
+    content = packed_prompts([PromptRow("a prompt of some length")] * 12_000)
     digest, half = content_digest(content), 100_000
     size = len(content)
 

@@ -16,14 +16,14 @@ from daemons.driver.shell import Driver
 from digend import __version__
 from digend.config.job import JobConfig
 from digend.config.node import NodeConfig
-from digend.config.prompts import content_digest, packed_prompts
+from digend.config.prompts import PromptRow, content_digest, packed_prompts
 from digend.net.link import Link
 from digend.net.server import ControlServer
 from digend.wire.messages import Hello, Role, Submit, Submitted, Upload, Uploaded, Versions
 from digend.wire.verbs import TO_CLIENT
 
 T = TypeVar("T")
-PROMPTS = ("a red circle", "a green square")
+PROMPTS = (PromptRow("a red circle"), PromptRow("a green square", {"shape": "square"}))
 
 
 def node_of(folder: Path, **timing: float) -> NodeConfig:
