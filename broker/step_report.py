@@ -22,13 +22,14 @@ def step_record(
     """`job.global_step` and `job.version` are already those after the step."""
     outcomes = [batch.outcome for batch in batches if batch.outcome]
     updates = [batch.update for batch in batches if batch.update]
-    first = [batch.update for batch in batches if batch.update and batch.applied_first]
     pairs = max(1, sum(update.num_pairs for update in updates))
     mean, std = mean_and_std([reward for outcome in outcomes for reward in outcome.rewards])
     components = _components(batches)
     advantages = [item.advantage for outcome in outcomes for item in outcome.selected]
     advantage_mean, advantage_std = mean_and_std(advantages)
     gaps = [_version_gap(job, batch, skipped) for batch in batches]
+    fresh = [batch for batch, gap in zip(batches, gaps, strict=True) if not gap]
+    first = [batch.update for batch in fresh if batch.update and batch.applied_first]
     clock = _up_to_now(state, job)
     return StepRecord(
         global_step=job.global_step,

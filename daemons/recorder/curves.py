@@ -19,9 +19,8 @@ def outcome_charts(story: Story) -> list[Chart]:
     means = curves.step_series("reward/mean")
     spread = dict(curves.step_series("reward/std"))
     band = [(at, mean - spread[at], mean + spread[at]) for at, mean in means if at in spread]
-    parts = list(
-        dict.fromkeys(name for values in curves.steps.values() for name in values if name.startswith("component/"))
-    )
+    every = dict.fromkeys(name for values in curves.steps.values() for name in values)
+    parts = [name for name in every if name.startswith("component/") and curves.step_series(name) != means]
     components = [
         chart(
             name.removeprefix("component/"),
@@ -29,7 +28,7 @@ def outcome_charts(story: Story) -> list[Chart]:
             note="training, ± 1 std",
             band=_band(curves, name),
         )
-        for name in (parts if len(parts) > 1 else [])[:MAX_COMPONENTS]
+        for name in parts[:MAX_COMPONENTS]
     ]
     reward = chart("Training reward", [Line(name="mean", points=means)], note="mean, band ± 1 std", band=band)
     names = dict.fromkeys(name for values in curves.evaluations.values() for name in values if name.startswith("eval/"))
@@ -79,6 +78,11 @@ def cost_charts(story: Story) -> list[Chart]:
     return [one for one in made if one is not None]
 
 
+def _beyond_one(points: list[Point]) -> list[Point]:
+    """A ratio leaves 1 by parts of a thousand, which no axis could tell."""
+    return [(at, value - 1) for at, value in points]
+
+
 def _with_zeros(curves: Curves, name: str) -> list[Point]:
     """A cause that a global step did not have is 0 there, where bubbles were measured at all."""
     return [
@@ -111,8 +115,8 @@ def training_charts(story: Story) -> list[Chart]:
         Line(name="first micro-batch", points=series("train/first_max_abs_log_ratio"), style="third"),
     ]
     ratio = [
-        Line(name="mean", points=series("train/ratio_mean")),
-        Line(name="largest", points=series("train/ratio_max"), style="third"),
+        Line(name="mean", points=_beyond_one(series("train/ratio_mean"))),
+        Line(name="largest", points=_beyond_one(series("train/ratio_max")), style="third"),
     ]
     advantages = [
         Line(name="std", points=series("advantage/std"), style="second"),
@@ -126,13 +130,18 @@ def training_charts(story: Story) -> list[Chart]:
     ]
     made = [
         chart("Clip fraction", [Line(name="clipped", points=series("train/clip_fraction"))], from_zero=True),
-        chart("Importance ratio", ratio, note="mean, orange: largest"),
+        chart("Importance ratio − 1", ratio, note="mean, orange: largest"),
         chart("max |log ratio|", ratios, note="orange: first micro-batch", log=True),
         chart("Advantage", advantages, note="green: std, orange: largest"),
         chart("Gradient norm", [Line(name="norm", points=series("train/gradient_norm"))], from_zero=True),
         chart("Loss", [Line(name="loss", points=series("train/loss"))]),
         chart("KL to the base", kl, from_zero=True) if any(value for _, value in kl[0].points) else None,
-        chart("Groups without gradient", losses, note="orange: dropped", from_zero=True),
+        chart(
+            "Groups without gradient",
+            losses if any(y for line in losses for _, y in line.points) else [],
+            note="orange: dropped",
+            from_zero=True,
+        ),
         chart("Seconds a global step", [Line(name="seconds", points=series("time/global_step_s"))], from_zero=True),
     ]
     return [one for one in made if one is not None]

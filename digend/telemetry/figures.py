@@ -41,7 +41,9 @@ STEP_FIGURES = (
     Figure("train/ratio_max", "", "largest importance ratio"),
     Figure("train/max_abs_log_ratio", "", "largest |log importance ratio|"),
     Figure(
-        "train/first_max_abs_log_ratio", "", "the same of the first micro-batch after the weights changed; 0 when exact"
+        "train/first_max_abs_log_ratio",
+        "",
+        "the same of the step's first micro-batch, unless it is stale; 0 up to rounding when exact",
     ),
     Figure("train/kl", "", "mean KL to the base model; 0 where the job has no reference"),
     Figure("train/gradient_norm", "", "norm of the gradient before it is clipped"),

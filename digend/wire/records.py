@@ -123,7 +123,7 @@ class StepRecord:
     ratio_mean: float
     max_abs_log_ratio: float
     first_max_abs_log_ratio: float
-    """of the first micro-batch after the weights changed: 0 up to rounding when exact"""
+    """of the first micro-batch after the weights changed, unless it is stale: 0 up to rounding when exact"""
     kl: float
     gradient_norm: float
     learning_rate: float
