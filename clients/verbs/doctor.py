@@ -6,7 +6,7 @@ from clients.verb import verb
 from digend.exitcodes import ExitCode
 
 
-@verb("  digenctl doctor\n  digenctl doctor --node /etc/digend/node.toml\n  digenctl doctor --json", patient=True)
+@verb("  digenctl doctor\n  digenctl doctor --node node.toml\n  digenctl doctor --json", patient=True)
 def command(driver: Digend, output: Output) -> ExitCode:
     """Look for what is wrong: address, versions across nodes, clocks, disks, workers, GPUs, stale checkpoints.
 

@@ -11,7 +11,7 @@ from digend.exitcodes import ExitCode
 
 EXAMPLE = """\
   digenctl dump
-  digenctl dump --node /etc/digend/node.toml --out /tmp/trouble.tar.gz
+  digenctl dump --out /tmp/trouble.tar.gz
   digenctl dump --no-journal --json"""
 
 
