@@ -4,7 +4,7 @@ Who is not given anything gets a cause for its idle time. Decides through `gener
 """
 
 from broker import requests
-from broker.forecast import is_unsure, model_of, snapshot_of
+from broker.forecast import is_unmeasured, is_unsure, model_of, snapshot_of
 from broker.generation import (
     ahead,
     claimable,
@@ -15,6 +15,7 @@ from broker.generation import (
     offer_encoding,
     offer_evaluation,
     offer_generation,
+    offer_probe,
     prepared,
     stage_weights,
     switching,
@@ -139,6 +140,7 @@ def _ask_strategy(state: State, job: Job, worker: Worker) -> bool:
         assisted=job.assisted,
         stale=pending is not None and ahead(job, pending),
         alone=not any(lease.job == job.id and lease.micro_batch is not None for lease in state.leases.values()),
+        unmeasured=is_unmeasured(job, worker),
         unsure=isinstance(strategy, Searching) and model is None and is_unsure(job, worker),
         model=model,
         snapshot=snapshot_of(state, job, worker, model) if model is not None else None,
@@ -150,6 +152,8 @@ def _ask_strategy(state: State, job: Job, worker: Worker) -> bool:
         return False
     if choice.answer is Answer.TAG:
         return offer_assistance(state, job, worker)
+    if choice.answer is Answer.PROBE:
+        return offer_probe(state, job, worker)
     return _send_update(state, job, worker)
 
 

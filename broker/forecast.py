@@ -14,42 +14,52 @@ from broker.placement import pool
 from broker.schedule.snapshot import Model, Running, Snapshot
 from broker.schedule.times import MICROSECOND, Times
 from broker.state import Job, Lease, State, Worker
+from digend.wire.tasks import Receipt
 
-_SWITCHED = "switched"
+_SWITCHED, _PROBE, _MORE = "switched", "probe", ": one more sample"
+_BY_SAMPLE = ("generate", "decode")
+"""Stages of a receipt that take the longer, the more samples a task has."""
 _TICK_NS = 1000
 
 
-def measure(job: Job, worker: Worker, lease: Lease, total_ns: int, num_samples: int) -> None:
-    """A task is done. An update or TAG that follows one of the other mode is kept apart: it contains the switch."""
-    label = lease.label
+def measure(job: Job, worker: Worker, lease: Lease, receipt: Receipt, num_samples: int) -> None:
+    """A task is done. An update or TAG that follows one of the other mode is kept apart: it contains the switch.
+
+    Of a probe two times are kept: its own, and what each further sample would add, by the stages of its receipt that
+    grow with samples; all of it where the receipt names none.
+    """
+    label, total_ns = lease.label, receipt.total_ns
     if label not in ("generate", "assist", "score", "update", "commit"):
         return
-    if label in ("assist", "update"):
-        before, worker.generating = worker.generating, label == "assist"
+    if label == "assist" and lease.micro_batch is not None and num_samples < sum(lease.micro_batch.sizes):
+        label = _PROBE
+    if label in ("assist", _PROBE, "update"):
+        before, worker.generating = worker.generating, label != "update"
         if before != worker.generating:
             label = f"{_SWITCHED} {label}"
     worker.tasks.setdefault((job.id, label), Estimate()).add(total_ns, max(1, num_samples))
+    if label.endswith(_PROBE):
+        stages = [ns for name, ns in receipt.stages if name in _BY_SAMPLE]
+        worker.tasks.setdefault((job.id, f"{label}{_MORE}"), Estimate()).add(sum(stages) or total_ns, 1)
 
 
 def model_of(state: State, job: Job, trainer: Worker) -> Model | None:
     """None while a time is not known, or that of TAG only from one task: the first pays for compilation and caches, so
-    that the first bubble of the next global step is given a second one.
+    that a second probe follows.
     """
     members = [worker for worker in pool(state, job) if worker.able]
     samples = job.spec.samples_per_prompt * job.spec.micro_batch_groups
     generate = _pooled(job, members, "generate")
     update, switch = _trainer_ns(job, trainer, "update"), _switch_ns(job, trainer)
-    assist = _trainer_ns(job, trainer, "assist")
-    if generate is None or update is None or assist is None:
-        return None
-    if job.assisted == 0 and _num_assisted(job, trainer) == 1:
+    assist = _assist_ns(job, trainer, samples, switch)
+    if generate is None or update is None or assist is None or is_unmeasured(job, trainer):
         return None
     servers = [worker for worker in state.workers.values() if worker.role == "reward" and worker.able]
     dedicated = job.spec.scoring == "dedicated"
     score = _one(job, servers, "score") if dedicated else _pooled(job, members, "score")
     times = Times(
         generate=_ticks(generate * samples),
-        assist=_ticks(assist * samples - _included(job, trainer, "assist", switch)),
+        assist=_ticks(assist),
         update=_ticks(update - _included(job, trainer, "update", switch)),
         score=0 if score is None else _ticks(score * samples),
         switch=round(switch / _TICK_NS),
@@ -59,10 +69,15 @@ def model_of(state: State, job: Job, trainer: Worker) -> Model | None:
     return Model(times=times, servers=max(1, len(servers)) if dedicated else 0)
 
 
+def is_unmeasured(job: Job, trainer: Worker) -> bool:
+    """Whether TAG is known from one task at most."""
+    return _num_assisted(job, trainer) < 2
+
+
 def is_unsure(job: Job, trainer: Worker) -> bool:
     """Whether TAG has been known from one task only for more than a global step."""
-    waited = job.assisted_at is not None and job.global_step > job.assisted_at + 1
-    return waited and job.assisted == 0 and _num_assisted(job, trainer) == 1
+    waited = job.probed_at is not None and job.global_step > job.probed_at + 1
+    return waited and _num_assisted(job, trainer) == 1
 
 
 def _ticks(ns: float) -> int:
@@ -81,8 +96,23 @@ def _trainer_ns(job: Job, trainer: Worker, label: str) -> float | None:
 
 
 def _num_assisted(job: Job, trainer: Worker) -> int:
-    known = [trainer.tasks.get((job.id, label)) for label in ("assist", f"{_SWITCHED} assist")]
+    labels = ("assist", f"{_SWITCHED} assist", _PROBE, f"{_SWITCHED} {_PROBE}")
+    known = [trainer.tasks.get((job.id, label)) for label in labels]
     return sum(each.num_seen for each in known if each is not None)
+
+
+def _assist_ns(job: Job, trainer: Worker, samples: int, switch: float) -> float | None:
+    """TAG of a micro-batch: as measured on whole ones, else from probes; those that contain the switch come last."""
+    labels = ((_PROBE, 0.0), (f"{_SWITCHED} {_PROBE}", switch))
+    whole = _trainer_ns(job, trainer, "assist")
+    if whole is not None:
+        return whole * samples - _included(job, trainer, "assist", switch)
+    for label, included in labels:
+        one, more = _ns(job, trainer, label), _ns(job, trainer, f"{label}{_MORE}")
+        if one is not None and more is not None:
+            one -= included
+            return one + min(one, more) * (samples - 1)
+    return None
 
 
 def _switch_ns(job: Job, trainer: Worker) -> float:

@@ -31,6 +31,13 @@ def holds(job: Job, worker: Worker, stamp: Stamp) -> bool:
     return (job.id, stamp) in worker.staged
 
 
+def will_hold(job: Job, stamp: Stamp, worker: Worker) -> bool:
+    """Whether a generator holds a version or is staging it."""
+    weights = job.published.get(stamp[1])
+    coming = weights is not None and weights.incarnation == stamp[0]
+    return holds(job, worker, stamp) or (coming and (job.id, stamp) in worker.staging)
+
+
 def stage_weights(state: State, job: Job) -> None:
     """Tell generators of the newest version where they lack it; they pull it while they work."""
     weights = job.published.get(job.version)
@@ -135,9 +142,35 @@ def offer_assistance(state: State, job: Job, trainer: Worker) -> bool:
         return False
     job.unclaimed.remove(batch)
     job.assisted += 1
-    job.assisted_at = job.global_step
     fragment = _claim_whole(batch, job.rollout_stamp, trainer)
     return _send(state, job, trainer, batch, fragment, "generate" if job.colocated else "assist")
+
+
+def offer_probe(state: State, job: Job, trainer: Worker) -> bool:
+    """One sample of the next micro-batch, to see what TAG takes; its others are dealt to the generators.
+
+    Where no generator has the version, or will have it, the trainer makes all of it.
+    """
+    batch = claimable(job)
+    if batch is None:
+        return False
+    job.probed_at = job.global_step
+    for stamp in (job.rollout_stamp, job.stamp):
+        able = [each for each in pool(state, job) if each.able and will_hold(job, stamp, each)]
+        if able and holds(job, trainer, stamp):
+            return _probe(state, job, trainer, batch, stamp, able)
+    return offer_assistance(state, job, trainer)
+
+
+def _probe(state: State, job: Job, trainer: Worker, batch: MicroBatch, stamp: Stamp, able: list[Worker]) -> bool:
+    job.unclaimed.remove(batch)
+    batch.phase, batch.stamp = Phase.CLAIMED, stamp
+    shares = split(job.spec.partition, batch.sizes, _speeds(job, _least_loaded_first(job, able)), first=1)
+    probe = Fragment(index=0, share=((0, (0,)),), worker=trainer.name)
+    others = [Fragment(index=at, share=share, worker=name) for at, (name, share) in enumerate(shares.items(), start=1)]
+    batch.fragments = [probe, *others]
+    job.waiting.extend((batch, fragment) for fragment in others)
+    return _send(state, job, trainer, batch, probe, "assist")
 
 
 def _claim_whole(batch: MicroBatch, stamp: Stamp, worker: Worker) -> Fragment:
@@ -227,7 +260,7 @@ def _steal(state: State, job: Job, worker: Worker) -> bool:
 
 def _send(state: State, job: Job, worker: Worker, batch: MicroBatch, fragment: Fragment, label: str) -> bool:
     fragment.worker = worker.name
-    batch.assisted = label == "assist"
+    batch.assisted = label == "assist" and fragment.num_samples == sum(batch.sizes)
     fragment.conditions = {
         batch.groups[at].prompt.uid: job.conditions[batch.groups[at].prompt.uid].digest for at, _ in fragment.share
     }

@@ -7,10 +7,10 @@ from collections.abc import Iterable, Sequence
 
 from broker.blobs import free, free_fragments
 from broker.commands import Evict
-from broker.generation import holds
+from broker.generation import will_hold
 from broker.leasing import end_idle, forfeit, revoke
 from broker.lifecycle import finish, free_batches, set_state
-from broker.microbatch import Fragment, MicroBatch, Phase, Stamp
+from broker.microbatch import Fragment, MicroBatch, Phase
 from broker.placement import job_of, pool
 from broker.portions import requeue, withdraw
 from broker.state import Job, Lease, State, Worker
@@ -171,25 +171,18 @@ def discard_unreachable(state: State, job: Job) -> None:
         if batch.stamp is not None and batch.stamp != now:
             dealt[id(batch)] = batch
             owner = state.workers.get(fragment.worker or "")
-            if owner is not None and not _will_hold(job, batch.stamp, owner):
+            if owner is not None and not will_hold(job, batch.stamp, owner):
                 fragment.worker = None  # anybody who holds it may make it
     for batch in dealt.values():
-        if batch.stamp is not None and not any(_will_hold(job, batch.stamp, each) for each in pool(state, job)):
+        if batch.stamp is not None and not any(will_hold(job, batch.stamp, each) for each in pool(state, job)):
             discard(state, job, batch, f"no worker holds version {batch.stamp[1]}")
     for batch in job.unclaimed if job.spec.deterministic else ():
         if batch.pinned is None or batch.pinned == job.stamp:
             continue
         if batch.pinned[1] == job.version:
             batch.pinned = job.stamp  # a restarted trainer has the same weights under a new incarnation
-        elif not all(_will_hold(job, batch.pinned, each) for each in pool(state, job)):
+        elif not all(will_hold(job, batch.pinned, each) for each in pool(state, job)):
             batch.pinned = None
-
-
-def _will_hold(job: Job, stamp: Stamp, worker: Worker) -> bool:
-    """Whether a generator holds a version or is staging it."""
-    weights = job.published.get(stamp[1])
-    coming = weights is not None and weights.incarnation == stamp[0]
-    return holds(job, worker, stamp) or (coming and (job.id, stamp) in worker.staging)
 
 
 def discard(state: State, job: Job, batch: MicroBatch, why: str) -> None:

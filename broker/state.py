@@ -193,8 +193,8 @@ class Job:
     sq: Queue[tuple[MicroBatch, Fragment]] = field(default_factory=Queue)
     uq: Queue[MicroBatch] = field(default_factory=Queue)
     assisted: int = 0
-    assisted_at: int | None = None
-    """The global step of the last TAG."""
+    probed_at: int | None = None
+    """The global step in which TAG was last measured on one sample."""
     trainer_waits: bool = False
     reset_wanted: bool = False
     published: dict[int, WeightsRef] = field(default_factory=dict)

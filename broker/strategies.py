@@ -1,5 +1,8 @@
 """What the trainer does at a free instant: UPDATE, TAG (trainer-assisted generation) or WAIT. Paper section 3.3.
 
+A strategy that searches and does not know yet how long TAG takes answers PROBE: one sample of a micro-batch, whose rest
+the generators make.
+
 A strategy sees counts, never micro-batches: they are alike. Asked at every free instant with work pending or ready;
 WAIT ends when UQ is next non-empty, so a skipped bubble is not asked about again.
 """
@@ -14,6 +17,7 @@ from broker.schedule.snapshot import Model, Snapshot
 class Answer(StrEnum):
     UPDATE = "update"
     TAG = "tag"
+    PROBE = "probe"
     WAIT = "wait"
 
 
@@ -23,9 +27,9 @@ class TrainerView:
 
     stale: what is pending belongs to the next global step (TCSS), so that it would be made with an older version.
 
-    alone: nobody generates or scores, so that nothing comes to UQ unless the trainer makes it. unsure: TAG was measured
-    once, some steps ago, and no bubble has come since to measure it again. A strategy that searches needs `snapshot`
-    and `model` (None: a time is not known yet).
+    alone: nobody generates or scores, so that nothing comes to UQ unless the trainer makes it. unmeasured: TAG was not
+    measured twice yet; unsure: it was once, some steps ago, and no bubble has come since to measure it again. A
+    strategy that searches needs `snapshot` and `model` (None: a time is not known yet).
     """
 
     pending: int
@@ -34,6 +38,7 @@ class TrainerView:
     assisted: int
     stale: bool = False
     alone: bool = False
+    unmeasured: bool = False
     unsure: bool = False
     model: Model | None = None
     snapshot: Snapshot | None = None

@@ -10,11 +10,14 @@ Share = tuple[tuple[int, tuple[int, ...]], ...]
 """(position of the group in the micro-batch, positions of its samples), in order."""
 
 
-def split(partition: str, group_sizes: Sequence[int], speeds: Mapping[str, float]) -> dict[str, Share]:
-    """A share for each worker that gets one; together they hold every sample once. `speeds` sum to 1."""
+def split(partition: str, group_sizes: Sequence[int], speeds: Mapping[str, float], first: int = 0) -> dict[str, Share]:
+    """A share for each worker that gets one; together they hold every sample once. `speeds` sum to 1.
+
+    `first`: so many samples from the beginning are left out (`batch` keeps groups whole, so that it cuts the first).
+    """
+    samples = [(group, sample) for group, size in enumerate(group_sizes) for sample in range(size)][first:]
     if partition == "batch":
-        return _whole_groups(group_sizes, speeds)
-    samples = [(group, sample) for group, size in enumerate(group_sizes) for sample in range(size)]
+        return _whole_groups(_by_group(samples), speeds)
     shares, at = {}, 0
     for name, count in quotas(len(samples), speeds).items():
         if count:
@@ -44,13 +47,14 @@ def whole(group_sizes: Sequence[int]) -> Share:
     return tuple((group, tuple(range(size))) for group, size in enumerate(group_sizes))
 
 
-def _whole_groups(group_sizes: Sequence[int], speeds: Mapping[str, float]) -> dict[str, Share]:
+def _whole_groups(groups: Share, speeds: Mapping[str, float]) -> dict[str, Share]:
     load = dict.fromkeys(speeds, 0.0)
     taken: dict[str, list[tuple[int, tuple[int, ...]]]] = {name: [] for name in speeds}
-    for group, size in enumerate(group_sizes):
+    for group, members in groups:
+        size = len(members)
         name = min(load, key=lambda worker: ((load[worker] + size) / speeds[worker], list(load).index(worker)))
         load[name] += size
-        taken[name].append((group, tuple(range(size))))
+        taken[name].append((group, members))
     return {name: tuple(share) for name, share in taken.items() if share}
 
 

@@ -5,7 +5,7 @@ from typing import Protocol, runtime_checkable
 
 from broker.schedule.moves import stale_is_free
 from broker.schedule.snapshot import Model, Snapshot
-from broker.strategies import Always, Answer, Strategy, TrainerView
+from broker.strategies import Always, Answer, Never, Strategy, TrainerView
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -38,13 +38,13 @@ def choose(strategy: Strategy, view: TrainerView) -> Choice:
 
 
 def cold(view: TrainerView) -> Choice:
-    """While nothing can be foreseen: as `always` at the first bubble of a global step, so that times are measured, and
-    where nobody else generates; then as `never`. Where stale work fills UQ no bubble may come: once, without one."""
+    """While nothing can be foreseen: as `never`, but for what measures TAG, at the first bubbles, and where nobody else
+    generates. Where stale work fills UQ no bubble may come: then once without one."""
     if view.unsure and view.pending and not view.stale:
-        return Choice(answer=Answer.TAG)
-    if view.ready or view.assisted == 0 or view.alone:
-        return Choice(answer=Always().decide(view))
-    return Choice(answer=Answer.WAIT)
+        return Choice(answer=Answer.PROBE)
+    if view.unmeasured and view.pending and not view.ready:
+        return Choice(answer=Answer.PROBE)
+    return Choice(answer=(Always() if view.alone else Never()).decide(view))
 
 
 def settled(view: TrainerView, model: Model, snapshot: Snapshot) -> Choice:

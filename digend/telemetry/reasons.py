@@ -65,8 +65,9 @@ def _unsearched(trail: Trail, asked: Asked) -> str:
         }.get(decision.answer, "only stale work was left, and making it would move the commit")
     return {
         "update": "nothing could be predicted yet, and UQ is not empty",
-        "tag": "nothing could be predicted yet; one TAG a global step measures how long it takes",
-    }.get(decision.answer, "nothing could be predicted yet, and TAG was already measured in this global step")
+        "probe": "nothing could be predicted yet; TAG of one sample measures how long it takes",
+        "tag": "nothing could be predicted yet, and nobody else generates",
+    }.get(decision.answer, "nothing could be predicted yet, and TAG has been measured")
 
 
 def _foresees(trail: Trail, asked: Asked) -> bool:

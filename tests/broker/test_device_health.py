@@ -327,8 +327,10 @@ def test_a_gpu_that_is_back_works_again() -> None:
     assert notices(simulation)[-1] == f"{GENERATOR}: its GPU cuda:0 is back"
 
 
-def test_the_trainer_assists_only_where_memory_allows() -> None:
-    spec = job(strategy="always", prompts_per_rollout=8, prompts=support.prompts(8))
+@pytest.mark.parametrize("strategy", ["always", "planned"])
+def test_the_trainer_assists_only_where_memory_allows(strategy: str) -> None:
+    """A probe too."""
+    spec = job(strategy=strategy, prompts_per_rollout=8, prompts=support.prompts(8))
     full, roomy = (simulate(spec, times=replace(LONG, prepare=3 * S, encode=2 * S)) for _ in range(2))
     for simulation, free in ((full, GIB), (roomy, 40 * GIB)):
         simulation.shells[TRAINER].device = replace(FINE, free_bytes=free)

@@ -28,6 +28,7 @@ SMALL: dict[str, Small] = {
     "gap": (job(evaluation=evaluation(2, every=1), prompts_per_rollout=2), 2, 0),
     "tag": (job(strategy="always", checkpoint_every=0, prompts_per_rollout=3), 1, 0),
     "tag in a pool": (job(strategy="always", checkpoint_every=0, prompts_per_rollout=3, num_global_steps=1), 2, 0),
+    "probe": (job(strategy="planned", checkpoint_every=0, prompts_per_rollout=3, num_global_steps=1), 2, 0),
     "two updates": (job(updates_per_rollout=2, num_global_steps=2, micro_batch_groups=2, partition="batch"), 2, 0),
     "dedicated": (job(scoring="dedicated", partition="naive", checkpoint_every=2), 1, 2),
     "colocated": (job(generators=(), prompts_per_rollout=2, evaluation=evaluation(1)), 0, 0),
@@ -69,7 +70,9 @@ def check(runs: list[Simulation], spec: JobSpec, retold: bool = False) -> None:
 
 
 @pytest.mark.parametrize("noticed", [True, False], ids=["noticed", "silently"])
-@pytest.mark.parametrize("name", ["gap", "tag", "tag in a pool", "two updates", "dedicated", "deterministic", "stale"])
+@pytest.mark.parametrize(
+    "name", ["gap", "tag", "tag in a pool", "probe", "two updates", "dedicated", "deterministic", "stale"]
+)
 def test_generator_killed(name: str, noticed: bool) -> None:
     spec = SMALL[name][0]
     runs = broken_at_every_instant(SMALL[name], lambda run: run.kill(GENERATOR, 2 * S, noticed=noticed))

@@ -146,12 +146,22 @@ def test_decisions_say_why() -> None:
     assert not any(each.exhausted for each in last)
 
 
-def test_unknown_times_are_measured_at_the_first_bubble_of_a_step() -> None:
-    """Of the first two global steps: one measurement of TAG never counts alone."""
+def test_two_samples_tell_what_tag_takes() -> None:
+    """The first one never counts alone. Dear TAG costs nobody a micro-batch."""
     setup = Setup(model=Model(times=Times(generate=50, assist=5000, update=40)), micro_batches=6, steps=5)
-    told = decisions(live(setup, "planned"))
-    tags = [sum(each.global_step == step and each.answer == "tag" for each in told) for step in range(5)]
-    assert tags == [1, 1, 0, 0, 0]
+    simulation = live(setup, "planned")
+    told = [(each.global_step, each.answer) for each in decisions(simulation) if each.answer in ("tag", "probe")]
+    assert told == [(0, "probe"), (1, "probe")]
+    assert max(each.times_us.get("assist", 0) for each in decisions(simulation)) == 5_000_000
+
+
+@pytest.mark.parametrize("switch", [0, 30])
+def test_what_a_probe_says_is_what_tag_takes(switch: int) -> None:
+    """From the second global step on: by then an update with the switch before it is known, and one without."""
+    times = Times(generate=100, assist=120, update=40, score=8, switch=switch)
+    simulation = live(Setup(model=Model(times=times), micro_batches=12, steps=3), "planned")
+    by_step = {each.global_step: each.times_us for each in decisions(simulation) if each.times_us}
+    assert by_step[2] == {name: 1000 * ticks for name, ticks in times.given().items()}
 
 
 def waits_in_step(simulation: Simulation, step: int) -> bool:

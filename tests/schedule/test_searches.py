@@ -167,11 +167,14 @@ def _view(model: Model, snapshot: Snapshot) -> TrainerView:
 @pytest.mark.parametrize("strategy", ["bts", "planned"])
 def test_an_unknown_time_is_measured_at_the_first_bubble_and_then_waited_for(strategy: str) -> None:
     chosen = strategy_of(strategy)
-    view = TrainerView(pending=3, ready=0, in_flight=1, assisted=0)
-    assert chosen.decide(view) is Answer.TAG
-    assert chosen.decide(replace(view, assisted=1)) is Answer.WAIT
-    assert chosen.decide(replace(view, assisted=1, ready=1)) is Answer.UPDATE
-    assert chosen.decide(replace(view, assisted=1, alone=True)) is Answer.TAG
+    view = TrainerView(pending=3, ready=0, in_flight=1, assisted=0, unmeasured=True)
+    assert chosen.decide(view) is Answer.PROBE
+    assert chosen.decide(replace(view, ready=1)) is Answer.UPDATE
+    assert chosen.decide(replace(view, ready=1, unsure=True)) is Answer.PROBE
+    known = replace(view, unmeasured=False)
+    assert chosen.decide(known) is Answer.WAIT
+    assert chosen.decide(replace(known, ready=1)) is Answer.UPDATE
+    assert chosen.decide(replace(known, alone=True)) is Answer.TAG
 
 
 def test_ties_go_to_fewer_tag() -> None:

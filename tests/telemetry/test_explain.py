@@ -106,7 +106,7 @@ def test_every_decision_is_followed_by_what_it_asked_for(strategy: str) -> None:
         found = explained(simulation, step)
         assert found.answers == {"update": 0, "tag": 0, "wait": 0} | told
         assert (found.strategy, found.global_step) == (strategy, step)
-        follows = {"update": "update", "tag": "assist", "wait": "bubble"}
+        follows = {"update": "update", "tag": "assist", "probe": "assist", "wait": "bubble"}
         assert found.decisions
         for each in found.decisions:
             assert each.then is not None
@@ -166,7 +166,7 @@ def test_a_prediction_is_of_all_global_steps_that_its_rollout_feeds() -> None:
 def test_a_strategy_that_cannot_foresee_says_so_and_one_that_can_says_what_it_gains() -> None:
     simulation = ran()
     first, last = explained(simulation, 1).decisions, explained(simulation).decisions
-    assert first[0].why == "nothing could be predicted yet; one TAG a global step measures how long it takes"
+    assert first[0].why == "nothing could be predicted yet; TAG of one sample measures how long it takes"
     tag = next(each for each in last if each.answer == "tag")
     assert tag.end_s is not None
     assert tag.without_s is not None
