@@ -35,6 +35,7 @@ VERBS = {
     "report": "Where a job's report is.",
     "samples": "Grids of samples with prompts and rewards.",
     "compare": "Two or more jobs side by side.",
+    "export": "Write what a job has learned as files for stock diffusers.",
     "cancel": "Cancel a job.",
     "plan": "How to place and cut a job, and what that is worth.",
     "simulate": "Simulate the schedule of global steps from given times.",

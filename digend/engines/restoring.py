@@ -82,7 +82,7 @@ def restore(job: Job, trainer: Trainer, folder: str, version: int) -> None:
             job.policy.load({name: to_array(tensor) for name, tensor in checkpoint.weights.items()})
             for average in AVERAGED:
                 if average in job.policy.copies:
-                    job.policy.load(_of(average, checkpoint), average)
+                    job.policy.load(averaged(average, checkpoint), average)
         load_state(trainer.optimizer, job.policy.parameters, checkpoint.optimizer)
     except (TaskFault, KeyError, ValueError) as error:
         raise TaskFault("checkpoint", f"{folder} does not fit the job: {error}") from error
@@ -90,7 +90,8 @@ def restore(job: Job, trainer: Trainer, folder: str, version: int) -> None:
     trainer.global_step = state.global_step
 
 
-def _of(average: str, checkpoint: Checkpoint) -> dict[str, Array]:
+def averaged(average: str, checkpoint: Checkpoint) -> dict[str, Array]:
+    """A checkpoint's values of an average, by parameter; nothing where it has none."""
     prefix = f"{average}/"
     return {
         name.removeprefix(prefix): to_array(tensor)
