@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from clients.admission import KEY_VARIABLE, KeyPaths
 from digend.config.layers import ETC_VARIABLE, NODE_VARIABLE, PREFIX, Layer, Layers, Places, gather, rebased, variable
 
 DEFAULT_ADDRESS = "ipc://.digend/driver.sock"
@@ -18,17 +19,20 @@ DEFAULT_ADDRESS = "ipc://.digend/driver.sock"
 
 KEYS = ("address", "client.reply_timeout_s", "client.header")
 _USUAL = re.compile(r"ipc://.{1,90}|tcp://(127\.0\.0\.1|localhost):[0-9]{2,5}")
-_KNOWN = {NODE_VARIABLE, ETC_VARIABLE, *map(variable, KEYS)}
+_KNOWN = {NODE_VARIABLE, ETC_VARIABLE, KEY_VARIABLE, *map(variable, KEYS)}
 
 
 @dataclass(frozen=True, slots=True)
 class ClientSettings:
-    """`reply_timeout_s`: seconds to wait for one reply; `header`: whether tables have their first line."""
+    """`reply_timeout_s`: seconds to wait for one reply; `header`: whether tables have their first line;
+    `keys`: the box's key and the list, where there are some.
+    """
 
     address: str
     reply_timeout_s: float = 5.0
     header: bool = True
     warnings: tuple[str, ...] = ()
+    keys: KeyPaths | None = None
 
 
 def client_settings(places: Places, environ: Mapping[str, str] = os.environ) -> ClientSettings:
@@ -53,7 +57,7 @@ def _plain(layers: Layers) -> ClientSettings | None:
     table = layers.table
     address = table.get("address", DEFAULT_ADDRESS)
     client = table.get("client", {})
-    if not isinstance(address, str) or not _USUAL.fullmatch(address) or not isinstance(client, dict):
+    if "keys" in table or not isinstance(address, str) or not _USUAL.fullmatch(address) or not isinstance(client, dict):
         return None
     timeout, header = client.get("reply_timeout_s", 5.0), client.get("header", True)
     usable = isinstance(timeout, int | float) and not isinstance(timeout, bool) and 0.05 <= timeout < float("inf")
@@ -67,5 +71,11 @@ def _validated(places: Places, environ: Mapping[str, str]) -> ClientSettings:
     from digend.config.loader import load_settings, warnings
 
     loaded = load_settings(places, environ, more=local_layers(places))
-    client = loaded.config.client
-    return ClientSettings(loaded.config.address, client.reply_timeout_s, client.header, tuple(warnings(loaded.layers)))
+    client, keys = loaded.config.client, loaded.config.keys
+    return ClientSettings(
+        loaded.config.address,
+        client.reply_timeout_s,
+        client.header,
+        tuple(warnings(loaded.layers)),
+        (keys.private, keys.allowed) if keys else None,
+    )

@@ -1,4 +1,4 @@
-"""Which key digenctl shows to the driver: an option, the environment, a node file, or the user's own folder.
+"""Which key digenctl shows to the driver: an option, the environment, the settings, or the user's own folder.
 
 Must not import zmq before a key is found: most people have none, and digenctl starts fast.
 """
@@ -8,42 +8,47 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from digend.config.layers import user_file
 from digend.net.addresses import BadAddress, is_local, resolve
 
 if TYPE_CHECKING:
-    from digend.config.node import KeysNodeConfig
     from digend.net.security import Security
 
-OWN_FOLDER = "~/.config/digend"
-"""Where a person's key.toml and keys.toml are."""
-
+KEY_VARIABLE = "DIGEND_KEY"
 KEY_FILE, LIST_FILE = "key.toml", "keys.toml"
+
+KeyPaths = tuple[str, str]
+"""The private key file, and the list."""
 
 
 def find_security(
-    key: str | None, configured: "KeysNodeConfig | None", address: str, environ: Mapping[str, str] = os.environ
+    key: str | None, configured: KeyPaths | None, address: str, environ: Mapping[str, str] = os.environ
 ) -> "Security | None":
-    """The first that is given of: the private key file `key`, DIGEND_KEY, what the node file says (`configured`), the
-    user's own. The list of public keys is `keys.toml` beside it, unless the node file names it.
+    """The first that is given of: the private key file `key`, that of DIGEND_KEY, what the settings say (`configured`),
+    the user's own, ~/.config/digend/key.toml. The list is keys.toml beside it, where settings do not name another.
 
-    Where keys are found but not asked for, they are for other machines only. Raises ConfigError.
+    The user's own is for other machines only, or where the settings' key belongs to somebody else. Raises ConfigError.
     """
-    given = key or environ.get("DIGEND_KEY")
+    given = key or environ.get(KEY_VARIABLE)
     if given:
-        return _load(Path(given).expanduser())
-    own = Path(OWN_FOLDER, KEY_FILE).expanduser()
-    if configured is not None and not (own.exists() and not os.access(configured.private, os.R_OK)):
-        from digend.net.security import Security
+        return _load(*_beside(Path(given).expanduser()))
+    own = user_file(environ).with_name(KEY_FILE)
+    if configured is not None and (os.access(configured[0], os.R_OK) or not own.exists()):
+        return _load(*configured)
+    if configured is not None:
+        return _load(str(own), configured[1])
+    return _load(*_beside(own)) if own.exists() and not _stays_here(address) else None
 
-        return Security.load(configured)
-    return _load(own) if own.exists() and (configured is not None or not _stays_here(address)) else None
+
+def _beside(private: Path) -> KeyPaths:
+    return str(private), str(private.with_name(LIST_FILE))
 
 
-def _load(private: Path) -> "Security":
+def _load(private: str, allowed: str) -> "Security":
     from digend.config.node import KeysNodeConfig
     from digend.net.security import Security
 
-    return Security.load(KeysNodeConfig(private=str(private), allowed=str(private.with_name(LIST_FILE))), {})
+    return Security.load(KeysNodeConfig(private=private, allowed=allowed), {})
 
 
 def _stays_here(address: str) -> bool:

@@ -16,7 +16,7 @@ import time
 import tomllib
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
-from typing import Self, TypeVar
+from typing import TYPE_CHECKING, Self, TypeVar
 from uuid import uuid4
 
 from clients.address import DEFAULT_ADDRESS
@@ -28,6 +28,9 @@ from digend.wire import messages as m
 from digend.wire.records import Record
 from digend.wire.story import Transition
 from digend.wire.views import DriverView, JobDetail, JobView, NodeView, QueueView, StatusView, VersionView
+
+if TYPE_CHECKING:
+    from digend.net.security import Security
 
 T = TypeVar("T")
 
@@ -43,8 +46,11 @@ FINAL_STATES = ("completed", "failed", "cancelled")
 class Digend:
     """A connection to one driver. Raises BadAddress; does not wait for the driver."""
 
-    def __init__(self, address: str = DEFAULT_ADDRESS, timeout_s: float = 5.0) -> None:
-        self._client = Client(address, timeout_s)
+    def __init__(
+        self, address: str = DEFAULT_ADDRESS, timeout_s: float = 5.0, security: "Security | None" = None
+    ) -> None:
+        """`security`: the key for a driver on another box (`clients.admission.find_security`)."""
+        self._client = Client(address, timeout_s, security=security)
         self.address = self._client.address
 
     def __enter__(self) -> Self:

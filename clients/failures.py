@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from clients.jobs import AmbiguousId, BadSubject, NotFound
 from digend.config.errors import ConfigError
 from digend.exitcodes import ExitCode
-from digend.net.addresses import BadAddress
-from digend.net.client import DriverUnreachable, RequestFailed, TimedOut
+from digend.net.addresses import BadAddress, NeedsKeys
+from digend.net.client import DriverUnreachable, NotAdmitted, RequestFailed, TimedOut
 from digend.wire.errors import ProtocolError
 
 
@@ -23,6 +23,7 @@ class Failure:
 
 
 _START = "start one with: digend up NODE.toml (or name another: --address, --node, DIGEND_ADDRESS)"
+_ASK = "make a key with `digenctl keygen`, and ask who runs the driver to list it in keys.toml (docs/operate.md)"
 _RETRY = "the request may have been carried out; it is safe to repeat it (a submit: with --id)"
 
 _KNOWN: tuple[tuple[type[Exception], ExitCode, str], ...] = (
@@ -30,7 +31,9 @@ _KNOWN: tuple[tuple[type[Exception], ExitCode, str], ...] = (
     (NotFound, ExitCode.NOT_FOUND, ""),
     (BadSubject, ExitCode.USAGE, ""),
     (AmbiguousId, ExitCode.USAGE, ""),
+    (NeedsKeys, ExitCode.BAD_CONFIG, ""),
     (BadAddress, ExitCode.USAGE, ""),
+    (NotAdmitted, ExitCode.NOT_PERMITTED, _ASK),
     (ProtocolError, ExitCode.USAGE, ""),
     (TimedOut, ExitCode.TIMED_OUT, _RETRY),
     (TimeoutError, ExitCode.TIMED_OUT, ""),

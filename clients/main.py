@@ -40,6 +40,7 @@ VERBS = {
     "plan": "How to place and cut a job, and what that is worth.",
     "simulate": "Simulate the schedule of global steps from given times.",
     "config": "Show and check settings, and where each comes from.",
+    "keygen": "Make a key for a box or a person.",
     "version": "Versions of this program and of the driver.",
     "completion": "Print a completion script for bash, zsh or fish.",
 }
@@ -84,7 +85,7 @@ at ipc://.digend/driver.sock in this folder, else in ~/.config/digend/digend.tom
 
 \b
 Exit codes: 0 ok, 1 the job failed or was cancelled, 2 usage, 3 degraded (status), 5 not found,
-69 driver unreachable, 75 timed out (safe to retry with the same id), 78 bad configuration.
+69 driver unreachable, 75 timed out (safe to retry with the same id), 77 your key may not, 78 bad configuration.
 """
 
 
@@ -92,10 +93,11 @@ Exit codes: 0 ok, 1 the job failed or was cancelled, 2 usage, 3 degraded (status
 @click.version_option(__version__, message="%(prog)s %(version)s")
 @click.option("--address", hidden=True)
 @click.option("--node", hidden=True)
+@click.option("--key", hidden=True)
 @click.pass_context
-def cli(ctx: click.Context, address: str | None, node: str | None) -> None:
+def cli(ctx: click.Context, address: str | None, node: str | None, key: str | None) -> None:
     """Submit jobs to a digend driver and see what becomes of them."""
-    ctx.obj = {"address": address, "node": node}
+    ctx.obj = {"address": address, "node": node, "key": key}
 
 
 def main(args: Sequence[str] | None = None) -> None:

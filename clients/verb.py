@@ -7,22 +7,27 @@ lists something is `@tabular(COLUMNS)` besides, and prints with `output.listing(
 import os
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from functools import wraps
-from typing import Any
+from functools import partial, wraps
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from clients.address import ClientSettings, client_settings
+from clients.admission import find_security
 from clients.columns import WIDE, Column, UnknownColumn, columns_of
 from clients.output import Output
 from digend.config.layers import Places
 from digend.exitcodes import ExitCode
 
+if TYPE_CHECKING:
+    from clients.api import Digend
+
 Function = Callable[..., Any]
 
 _OPTIONS = (
-    click.option("--address", metavar="ADDRESS", help="The driver, ipc://PATH or tcp://127.0.0.1:PORT."),
+    click.option("--address", metavar="ADDRESS", help="The driver, ipc://PATH or tcp://HOST:PORT."),
     click.option("--node", metavar="NODE.toml", help="A node file that says where the driver is."),
+    click.option("--key", metavar="KEY.toml", help="Your private key, for a driver on another box."),
     click.option(
         "--reply-timeout",
         type=click.FloatRange(min=0.05),
@@ -67,15 +72,21 @@ def verb(example: str, *, name: str = "", patient: bool = False) -> Callable[[Fu
 
     def decorate(function: Function) -> click.Command:
         @wraps(function)
-        def run(address: str | None, node: str | None, reply_timeout: float | None, **rest: Any) -> None:
+        def run(
+            address: str | None, node: str | None, key: str | None, reply_timeout: float | None, **rest: Any
+        ) -> None:
             context = click.get_current_context()
             given = (context.find_root().obj or {}) if address is None and node is None else {}
             output = Output(rest.pop("as_json"), not rest.pop("no_header", False), rest.pop("columns", None))
             try:
+                from clients.api import Digend
+
                 settings = _settings(node or given.get("node"))
                 output = replace(output, header=output.header and settings.header)
                 where = address or given.get("address") or settings.address
-                code = _call(function, where, reply_timeout or settings.reply_timeout_s, patient, output, rest)
+                security = find_security(key or given.get("key"), settings.keys, where)
+                timeout_s = reply_timeout or settings.reply_timeout_s
+                code = _call(function, partial(Digend, where, timeout_s, security), patient, output, rest)
             except click.ClickException:
                 raise
             except Exception as error:
@@ -100,11 +111,9 @@ def _settings(node: str | None) -> ClientSettings:
 
 
 def _call(
-    function: Function, address: str, timeout_s: float, patient: bool, output: Output, arguments: dict[str, Any]
+    function: Function, connect: "Callable[[], Digend]", patient: bool, output: Output, arguments: dict[str, Any]
 ) -> int | None:
-    from clients.api import Digend
-
-    with Digend(address, timeout_s) as driver:
+    with connect() as driver:
         if not patient:
             driver.require_socket()
         code: int | None = function(driver, output, **arguments)

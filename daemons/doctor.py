@@ -11,17 +11,22 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from tempfile import NamedTemporaryFile
 
 import click
 
+from daemons import keyring
+from daemons.children import programs
 from daemons.ready import present
+from digend.config.errors import ConfigError
 from digend.config.node import NodeConfig
 from digend.findings import Finding, exit_code, room
 from digend.net.addresses import BadAddress, resolve, socket_path
 from digend.net.claims import AddressInUse, Claim
+from digend.net.security import Security
 
 ROOT = Path(__file__).resolve().parents[1]
 NEEDED = ("pyzmq", "msgpack", "pydantic", "structlog", "torch", "diffusers", "transformers", "peft", "safetensors")
@@ -88,10 +93,10 @@ def check_devices(node: NodeConfig) -> Iterator[Finding]:
 def check_folders(node: NodeConfig) -> Iterator[Finding]:
     """State and runs can be written and have room."""
     for key, folder in (("state", Path(node.state)), ("runs", Path(node.runs))):
-        try:
-            folder.mkdir(parents=True, exist_ok=True)
-            with NamedTemporaryFile(dir=folder):
-                free = shutil.disk_usage(folder).free
+        there = next(each for each in (folder, *folder.parents) if each.exists())
+        try:  # made by root, it would not be the daemons' own
+            with NamedTemporaryFile(dir=there):
+                free = shutil.disk_usage(there).free
         except OSError as error:
             yield Finding("error", key, f"{folder} cannot be written: {error.strerror}")
             continue
@@ -104,16 +109,48 @@ def check_folders(node: NodeConfig) -> Iterator[Finding]:
 def check_address(node: NodeConfig) -> Iterator[Finding]:
     """The driver's address is free where the driver runs here, else somebody answers there."""
     try:
-        address = resolve(node.address)
+        address = resolve(node.address, keyed=node.keys is not None)
     except BadAddress as error:
         yield Finding("error", "address", str(error))
         return
-    if present(address) is not None:
+    if present(address, _usable(node)) is not None:
         yield Finding("ok", "address", f"a driver answers at {address}")
     elif node.driver is None:
         yield Finding("warning", "address", f"no driver answers at {address}")
     else:
         yield _free(address)
+
+
+def check_keys(node: NodeConfig) -> Iterator[Finding]:
+    """The private key is nobody else's and belongs together; it is listed for what runs here."""
+    if node.keys is None:
+        yield Finding("ok", "keys", "none: nothing of this box goes to another")
+        return
+    try:
+        security = keyring.load(node)
+    except ConfigError as error:
+        yield Finding("error", "keys", str(error))
+        return
+    assert security is not None
+    grant = security.grant(security.key.public)
+    if grant is None:
+        yield Finding(
+            "error", "keys", f"{security.key.public} is not listed in {node.keys.allowed}: add its lines there"
+        )
+        return
+    if grant.name != node.name:
+        message = f"this box is {node.name}, and its key is listed for {grant.name}: the two must be the same"
+        yield Finding("error", "keys", message)
+    for role in sorted({program.role for program in programs(node)} - grant.roles):
+        yield Finding("error", "keys", f"a {role} runs here, and the key is not listed for it in {node.keys.allowed}")
+    yield Finding("ok", "keys", f"{security.key.public} is listed for {grant}")
+
+
+def _usable(node: NodeConfig) -> Security | None:
+    """None where the keys cannot be used, which another check says."""
+    with suppress(ConfigError):
+        return keyring.load(node)
+    return None
 
 
 def _free(address: str) -> Finding:
@@ -142,6 +179,7 @@ CHECKS: tuple[Callable[[NodeConfig], Iterator[Finding]], ...] = (
     check_python,
     check_names,
     check_folders,
+    check_keys,
     check_address,
     check_devices,
 )

@@ -212,8 +212,8 @@ def up(places: "Places", ready_file: str | None, pid_file: str | None) -> None:
 def doctor(places: "Places") -> None:
     """Check that this box can run what NODE.toml names.
 
-    Looks at python, packages, devices, address, disk. Ends with 0 where all is well, 3 where something is odd, 78 where
-    something will not work.
+    Looks at python, packages, devices, keys, address, disk. Ends with 0 where all is well, 3 where something is odd,
+    78 where something will not work.
     """
     node = read_settings(places).config
     from daemons.doctor import run

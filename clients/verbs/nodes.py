@@ -31,6 +31,7 @@ COLUMNS = (
     Column("heartbeat", lambda node: f"{age(node.heartbeat_age_s)} ago"),
     Column("tasks", lambda node: str(node.tasks_done)),
     Column("device", _device),
+    Column("traffic", lambda node: node.traffic or "-"),
     Column("pid", lambda node: str(node.pid)),
     Column("session", lambda node: node.session or "-", wide=True),
     Column(

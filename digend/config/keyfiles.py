@@ -9,7 +9,7 @@ import stat
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Literal, get_args
 
 from pydantic import AfterValidator, Field
 
@@ -33,7 +33,7 @@ def is_key(text: str) -> str:
     """`text` if it is 32 bytes in Z85. Raises ValueError."""
     groups = [text[start : start + 5] for start in range(0, len(text), 5)]
     if len(text) != KEY_CHARS or not set(text) <= set(Z85) or any(_value(group) >= 2**32 for group in groups):
-        raise ValueError(f"expected a key of {KEY_CHARS} characters, as digenctl keygen prints it")
+        raise ValueError(f"a key of {KEY_CHARS} characters, as digenctl keygen prints it")
     return text
 
 
@@ -51,7 +51,9 @@ class KeyEntryConfig(Section):
     """One public key, who has it, and what it may be used for."""
 
     name: Annotated[str, Field(pattern=NODE_NAME, description="Name of the node, or of the person for a client.")]
-    roles: Annotated[list[KeyRole], Field(min_length=1, description="What its owner may be.")]
+    roles: Annotated[
+        list[KeyRole], Field(min_length=1, description=f"What its owner may be: {', '.join(get_args(KeyRole))}.")
+    ]
     public: Key = Field(description="The public key.")
 
 

@@ -20,7 +20,7 @@ from digend.config.source import Source, absolute, read_source
 
 PathLike = str | os.PathLike[str]
 
-OTHER_VARIABLES = (NODE_VARIABLE, ETC_VARIABLE, "DIGEND_WATCHED_GPU")
+OTHER_VARIABLES = (NODE_VARIABLE, ETC_VARIABLE, "DIGEND_KEY", "DIGEND_WATCHED_GPU")
 """Variables that are no keys of a node and yet mean something."""
 
 

@@ -6,6 +6,7 @@ Invariant: nothing of it is left after `booted`.
 """
 
 import json
+import os
 import shutil
 import subprocess
 import sys
@@ -95,12 +96,16 @@ def settings_file(**table: Any) -> str:
 
 
 @contextmanager
-def booted(folder: Path, **table: Any) -> Iterator[Host]:
-    """A machine with digend installed, enabled and started by the boot, with `table` in its settings."""
+def booted(folder: Path, namespace: str = "", **table: Any) -> Iterator[Host]:
+    """A machine with digend installed, enabled and started by the boot, with `table` in its settings.
+
+    `namespace`: the network namespace that it joins, where it is not alone.
+    """
     try:
         prepare(folder / "prep", table)
         binds = [f"--bind-ro={ROOT}:{SOURCE}", f"--bind-ro={packages()}:{PACKAGES}"]
-        done = _machine("up", folder, *binds, timeout_s=PATIENCE_S)
+        joined = {"LAB_NETNS": f"/run/netns/{namespace}"} if namespace else {}
+        done = _machine("up", folder, *binds, timeout_s=PATIENCE_S, environ=joined)
         assert done.returncode == 0, done.stdout + done.stderr
         yield Host(folder)
     finally:
@@ -154,9 +159,12 @@ def packages() -> Path:
     return Path(tomli_w.__file__).parents[1]
 
 
-def _machine(verb: str, folder: Path, *words: str, timeout_s: float) -> "subprocess.CompletedProcess[str]":
+def _machine(
+    verb: str, folder: Path, *words: str, timeout_s: float, environ: Mapping[str, str] | None = None
+) -> "subprocess.CompletedProcess[str]":
     return subprocess.run(
         ["bash", str(SCRIPT), verb, str(folder), *words],
+        env={**os.environ, **(environ or {})},
         stdin=subprocess.DEVNULL,
         capture_output=True,
         text=True,
