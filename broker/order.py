@@ -29,6 +29,15 @@ def in_order(state: State) -> list[Job]:
     return sorted(queued, key=lambda job: (-job.priority, used_by(state, job.user)))
 
 
+def num_before(state: State, job: Job) -> int:
+    """Jobs that must end, or at least start, before this one: those that run where it may, and those before it."""
+    if job.state != "queued":
+        return 0
+    line = in_order(state)
+    others = [*state.active(), *line[: line.index(job)]]
+    return sum(overlap(job.spec, other.spec) for other in others)
+
+
 def used_by(state: State, user: str) -> int:
     """Worker nanoseconds of late."""
     return state.usage.get(user, _NOTHING).at(state.now)

@@ -11,10 +11,12 @@ Every method may raise `ClientError` of `digend.net.client` (DriverUnreachable, 
 a job NotFound or AmbiguousId of `clients.jobs`.
 """
 
+import getpass
 import os
 import time
 import tomllib
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Self, TypeVar
 from uuid import uuid4
@@ -101,13 +103,43 @@ class Digend:
     def job(self, job: str | None = None) -> JobDetail:
         return self._detail(self.job_id(job))
 
-    def cancel(self, job: str) -> str:
-        """Returns the job's state after it. Cancelling a job that is over changes nothing."""
-        request = m.Cancel(request=_new(), job=self.job_id(job))
-        return self._client.request(request, m.Cancelled).state
+    def cancel(self, job: str, *, after: m.After = "now", dry_run: bool = False) -> m.Changed:
+        """Cancelling a job that is over changes nothing."""
+        whole = self.job_id(job)
+        return self._change(m.Cancel(request=_new(), job=whole, after=after, by=user(), dry_run=dry_run))
+
+    def pause(self, job: str, why: str = "", *, dry_run: bool = False) -> m.Changed:
+        """After the open global step, with a checkpoint."""
+        whole = self.job_id(job)
+        return self._change(m.Pause(request=_new(), job=whole, by=user(), why=why, dry_run=dry_run))
+
+    def resume(self, job: str, *, dry_run: bool = False) -> m.Changed:
+        """Back to the queue."""
+        return self._change(m.Resume(request=_new(), job=self.job_id(job), by=user(), dry_run=dry_run))
+
+    def set_priority(self, job: str, priority: int, *, dry_run: bool = False) -> m.Changed:
+        """Higher starts earlier; 0 is usual. A job that runs goes on."""
+        whole = self.job_id(job)
+        return self._change(m.SetPriority(request=_new(), job=whole, priority=priority, dry_run=dry_run))
+
+    def drain(self, target: str, why: str = "", *, dry_run: bool = False) -> m.Changed:
+        """No new tasks for a node, or for one worker, by its name or the beginning of one."""
+        return self._change(m.Drain(request=_new(), target=target, by=user(), why=why, dry_run=dry_run))
+
+    def undrain(self, target: str, *, dry_run: bool = False) -> m.Changed:
+        return self._change(m.Undrain(request=_new(), target=target, by=user(), dry_run=dry_run))
+
+    def _change(self, request: m.Cancel | m.Pause | m.Resume | m.SetPriority | m.Drain | m.Undrain) -> m.Changed:
+        return self._client.request(request, m.Changed)
 
     def submit(
-        self, path: str | os.PathLike[str], *, job: str | None = None, overrides: Sequence[str] = ()
+        self,
+        path: str | os.PathLike[str],
+        *,
+        job: str | None = None,
+        overrides: Sequence[str] = (),
+        priority: int = 0,
+        dry_run: bool = False,
     ) -> m.Submitted:
         """Checks a job file, uploads its prompts, submits it. `overrides` are "key=value", laid over the file.
 
@@ -118,7 +150,8 @@ class Digend:
         prepared = submission(path, overrides)
         for content in prepared.files:
             upload(self._client, content)
-        return self._client.request(prepared.request(_new(), job), m.Submitted)
+        request = replace(prepared.request(_new(), job), user=user(), priority=priority, dry_run=dry_run)
+        return self._client.request(request, m.Submitted)
 
     def records(self, job: str, since: int = 0) -> m.RecordList:
         """Some records of a job, by its whole id, from number `since` on."""
@@ -180,6 +213,14 @@ class Digend:
 
     def _detail(self, job: str) -> JobDetail:
         return self._client.request(m.ShowJob(request=_new(), job=job), m.JobReply).job
+
+
+def user() -> str:
+    """Who runs this, for fair order and reasons; empty where the system knows no name."""
+    try:
+        return getpass.getuser()
+    except (KeyError, OSError):
+        return ""
 
 
 def _new() -> str:

@@ -35,6 +35,7 @@ _OPTIONS = (
     ),
     click.option("--json", "as_json", is_flag=True, help="Print JSON, with a schema version."),
 )
+dry = click.option("--dry-run", is_flag=True, help="Say what would happen, and change nothing.")
 _no_header = click.option("--no-header", is_flag=True, help="Leave out the first line of tables.")
 
 

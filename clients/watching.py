@@ -1,5 +1,7 @@
 """Following a job on the screen: a bar on a terminal, lines in a pipe, a document a record with --json."""
 
+from collections.abc import Mapping
+
 from clients.api import Digend
 from clients.output import Output
 from clients.story import line_of, run_folder
@@ -24,6 +26,22 @@ def watch(driver: Digend, output: Output, job: str) -> int:
         )
         return INTERRUPTED
     return report_end(output, driver.job(job))
+
+
+def wait(
+    driver: Digend,
+    output: Output,
+    job: str,
+    timeout_s: float = float("inf"),
+    about: Mapping[str, object] | None = None,
+) -> int:
+    """Waits for a job, by its whole id, in silence. Ctrl-C ends the waiting, never the job. `about`: as below."""
+    try:
+        view = driver.wait(job, timeout_s)
+    except KeyboardInterrupt:
+        output.hint(f"\nstopped waiting; job {job} goes on (again: digenctl wait {job}, end it: digenctl cancel {job})")
+        return INTERRUPTED
+    return report_end(output, driver.job(view.id), **(about or {}))
 
 
 def report_end(output: Output, detail: JobDetail, **about: object) -> ExitCode:

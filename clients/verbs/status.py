@@ -47,11 +47,16 @@ def degraded(status: StatusView, job: JobView | None) -> bool:
 def lines(status: StatusView, job: JobView | None) -> Iterator[str]:
     yield f"driver   epoch {status.epoch}, up {age(status.uptime_s)}"
     yield f"job      {_job(job) if job else 'none'}"
+    for other in status.jobs[1:]:
+        yield f"job      {_job(other)}"
     if status.queued:
         yield f"queued   {plural(status.queued, 'job')}"
     yield f"SQ       {_depth(status.sq_depth, status.sq_oldest_s)}"
     yield f"UQ       {_depth(status.uq_depth, status.uq_oldest_s)}"
     yield f"bubbles  {share(status.bubble_share)}{' of worker time' if status.bubble_share is not None else ''}"
+    for drain in status.drains:
+        by = f" by {drain.by}" if drain.by else ""
+        yield f"drained  {drain.target} since {age(drain.age_s)}{by}: {drain.why}"
     for problem in status.problems:
         yield f"problem  {problem}"
 

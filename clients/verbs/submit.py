@@ -7,15 +7,17 @@ import click
 
 from clients.api import Digend
 from clients.output import Output
-from clients.verb import verb
+from clients.verb import dry, verb
 from clients.words import plural
 from digend.exitcodes import ExitCode
 
 if TYPE_CHECKING:
     from digend.job_check import JobInputs
+    from digend.wire.messages import Submitted
 
 EXAMPLE = """  digenctl submit configs/jobs/shapes-flow-grpo.toml --watch
   digenctl submit job.toml --check
+  digenctl submit job.toml --priority 5 --dry-run
   digenctl submit job.toml --id sweep-3 --set training.learning_rate=1e-4 --set seed=3 --json"""
 
 
@@ -24,6 +26,14 @@ EXAMPLE = """  digenctl submit configs/jobs/shapes-flow-grpo.toml --watch
 @click.option("--id", "job", metavar="ID", help="The job's id; repeating the same submit is then safe.")
 @click.option("--set", "overrides", multiple=True, metavar="KEY=VALUE", help="Change a key; may be repeated.")
 @click.option("--check", "only_checked", is_flag=True, help="Check the file, submit nothing; needs no driver.")
+@click.option(
+    "--priority",
+    type=click.IntRange(-1000, 1000),
+    default=0,
+    show_default=True,
+    help="The highest starts next.",
+)
+@dry
 @click.option("--watch", "watched", is_flag=True, help="Follow the job until it is over.")
 @click.option("--wait", "waited", is_flag=True, help="Wait in silence until the job is over.")
 def command(
@@ -33,26 +43,31 @@ def command(
     job: str | None,
     overrides: tuple[str, ...],
     only_checked: bool,
+    priority: int,
+    dry_run: bool,
     watched: bool,
     waited: bool,
 ) -> int:
     """Submit a job file.
 
-    Jobs run one at a time, first in, first out. Paths in the file, and in --set, are relative to the file.
+    Jobs that may use the same workers run one after another: by priority, then in fair order of users, then first come,
+    first served; others run at the same time. Paths in the file, and in --set, are relative to the file.
     --watch and --wait end with 0 where the job completes, with 1 where it fails or is cancelled.
     """
-    from clients.watching import report_end, watch
+    from clients.watching import wait, watch
     from digend.job_check import read_job
 
     inputs = read_job(path, overrides)
     _warn(output, inputs)
     if only_checked:
         return _say_valid(output, path, inputs)
-    submitted = driver.submit(path, job=job, overrides=overrides)
-    about = {"id": submitted.job, "created": submitted.created, "position": submitted.position}
-    output.line(_sentence(submitted.job, submitted.created, submitted.position))
+    submitted = driver.submit(path, job=job, overrides=overrides, priority=priority, dry_run=dry_run)
+    about = _about(submitted)
+    if dry_run:
+        return _say_rehearsed(output, submitted)
+    output.line(_sentence(submitted))
     if waited and not watched:
-        return report_end(output, driver.job(driver.wait(submitted.job).id), **about)
+        return wait(driver, output, submitted.job, about=about)
     output.document_if_json(**about)
     if watched:
         return watch(driver, output, submitted.job)
@@ -60,10 +75,31 @@ def command(
     return ExitCode.OK
 
 
-def _sentence(job: str, created: bool, position: int) -> str:
-    if not created:
-        return f"job {job} was submitted before, with the same content"
-    return f"job {job} submitted" + (f", {position} before it" if position else "")
+def _about(submitted: "Submitted") -> dict[str, object]:
+    return {
+        "id": submitted.job,
+        "created": submitted.created,
+        "position": submitted.position,
+        "state": submitted.state,
+        "reason": submitted.reason,
+    }
+
+
+def _sentence(submitted: "Submitted") -> str:
+    if not submitted.created:
+        return f"job {submitted.job} was submitted before, with the same content"
+    before = f", {submitted.position} before it" if submitted.position else ""
+    return f"job {submitted.job} submitted{before}" + (f"; {submitted.reason}" if submitted.state == "queued" else "")
+
+
+def _say_rehearsed(output: Output, submitted: "Submitted") -> ExitCode:
+    output.document_if_json(**_about(submitted), dry_run=True)
+    if submitted.created:
+        reason = f": {submitted.reason}" if submitted.reason else ""
+        output.line(f"nothing was submitted; it would be job {submitted.job}, {submitted.state}{reason}")
+    else:
+        output.line(f"nothing would be submitted: {_sentence(submitted)}, and is {submitted.state}")
+    return ExitCode.OK
 
 
 def _warn(output: Output, inputs: "JobInputs") -> None:

@@ -14,7 +14,8 @@ def command(driver: Digend, output: Output, job: str | None, timeout: float) -> 
     """Wait until a job is over; the newest where no ID (or beginning of one) is given.
 
     Ends with 0 where the job completes, 1 where it fails or is cancelled, 75 where the time is up first.
+    Ctrl-C ends the waiting, not the job.
     """
-    from clients.watching import report_end
+    from clients.watching import wait
 
-    return report_end(output, driver.job(driver.wait(job, timeout).id))
+    return wait(driver, output, driver.job_id(job), timeout)

@@ -1,5 +1,5 @@
-"""Requests of clients that change something: upload, submit, cancel. Each gets one reply, after what it asked for is
-on disk.
+"""Requests of clients that change something: uploads, submits, and what is asked of jobs and nodes. Each gets one
+reply, after what it asked for is on disk; a dry run is asked of a copy of the core.
 
 Must not know the socket. Invariant: a refusal leaves nothing behind; an acknowledged submit or cancel
 survives a crash.
@@ -8,17 +8,21 @@ survives a crash.
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from broker.events import CancelRequested, JobSubmitted
+from broker.core import Core
+from broker.events import JobSubmitted
+from broker.order import num_before
+from broker.rehearsal import changes, look_at, rehearse
+from broker.state import State
+from daemons.driver.asked import Change, event_of, state_of
 from daemons.driver.draft import Draft
 from daemons.driver.queries import Answer, Queries, Query
 from daemons.driver.submission import Prepared, Refusal, Register
 from daemons.driver.uploads import UploadRefused, Uploads
 from digend.exitcodes import ExitCode
 from digend.telemetry.logs import logger
-from digend.telemetry.stages import FINAL_STATES
-from digend.wire.messages import Cancel, Cancelled, ErrorReply, Submitted, Upload, Uploaded
+from digend.wire.messages import Changed, ErrorReply, Submit, Submitted, Upload, Uploaded
 
-Reply = Answer | ErrorReply | Submitted | Cancelled | Uploaded
+Reply = Answer | ErrorReply | Submitted | Changed | Uploaded
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,7 +30,7 @@ class Checked:
     """A submit that was checked beside the loop: ready to be given an id, or refused."""
 
     peer: bytes
-    request: str
+    submit: Submit
     outcome: Prepared | Refusal
 
 
@@ -35,12 +39,14 @@ class Desk:
 
     def __init__(
         self,
+        core: Core,
         queries: Queries,
         register: Register,
         uploads: Uploads,
         no_room: Callable[[], str],
         send: Callable[[bytes, Reply], None],
     ) -> None:
+        self._core = core
         self._queries = queries
         self._register = register
         self._uploads = uploads
@@ -55,43 +61,62 @@ class Desk:
         """Takes a chunk; the file is on disk before the last one is acknowledged."""
         self._granted(peer, upload.request, lambda: self._uploaded(upload))
 
-    def submit(self, checked: Checked, draft: Draft) -> None:
+    def submit(self, checked: Checked, draft: Draft, now_ns: int) -> None:
         """Gives a checked job its id; the reply waits for the journal."""
-        peer, request, outcome = checked.peer, checked.request, checked.outcome
+        peer, submit, outcome = checked.peer, checked.submit, checked.outcome
+        request = submit.request
         try:
             if isinstance(outcome, Refusal):
                 raise outcome
             self._need_room()
-            spec, row = self._register.admit(outcome)
+            spec, row = self._register.admit(outcome, keep=not submit.dry_run)
         except Refusal as refusal:
             self._send(peer, _error(request, refusal))
+            return
+        event = JobSubmitted(spec=spec, user=submit.user, priority=submit.priority)
+        if submit.dry_run:
+            state = self._core.state if row is None else rehearse(self._core, now_ns, event).state
+            self._send(peer, self._submitted(request, spec.id, state, row is not None))
             return
         if row is not None:
             draft.jobs.append(row)
-            draft.add(JobSubmitted(spec=spec))
-            logger().info("job submitted", job=spec.id)
-
-        def reply() -> None:
-            position = self._queries.position(spec.id)
-            answer = Submitted(request=request, job=spec.id, created=row is not None, position=position)
-            self._send(peer, answer)
-
-        draft.after.append(reply)
-
-    def cancel(self, peer: bytes, cancel: Cancel, draft: Draft) -> None:
-        """Cancels an open job; one that is over keeps its state, which the reply says."""
-        job, request = cancel.job, cancel.request
-        try:
-            state = self._queries.job(job).state
-            if state not in FINAL_STATES:
-                self._need_room()
-                draft.add(CancelRequested(job=job))
-        except Refusal as refusal:
-            self._send(peer, _error(request, refusal))
-            return
+            draft.add(event)
+            logger().info("job submitted", job=spec.id, user=submit.user)
         draft.after.append(
-            lambda: self._send(peer, Cancelled(request=request, job=job, state=self._queries.job(job).state))
+            lambda: self._send(peer, self._submitted(request, spec.id, self._core.state, row is not None))
         )
+
+    def _submitted(self, request: str, job: str, state: State, created: bool) -> Submitted:
+        """A job of an earlier segment is over, and its core is gone."""
+        known, view = state.jobs.get(job), self._queries.view(state, job)
+        position = num_before(state, known) if known is not None else 0
+        return Submitted(
+            request=request, job=job, created=created, position=position, state=view.state, reason=view.reason
+        )
+
+    def change(self, peer: bytes, asked: Change, draft: Draft, now_ns: int) -> None:
+        """What is asked of a job or a node; of a job that is over it changes nothing, which the reply says."""
+        try:
+            name, event = event_of(asked, self._queries, self._core.state)
+            if event is not None:
+                self._need_room()
+        except Refusal as refusal:
+            self._send(peer, _error(asked.request, refusal))
+            return
+        before = look_at(self._core.state)
+
+        def answer(state: State) -> None:
+            what, reason = state_of(asked, name, self._queries, state)
+            changed = changes(before, state)
+            self._send(peer, Changed(request=asked.request, name=name, state=what, reason=reason, changes=changed))
+
+        if event is None:
+            answer(self._core.state)
+        elif asked.dry_run:
+            answer(rehearse(self._core, now_ns, event).state)
+        else:
+            draft.add(event)
+            draft.after.append(lambda: answer(self._core.state))
 
     def refuse(self, peer: bytes, request: str, code: ExitCode, message: str) -> None:
         self._send(peer, ErrorReply(request=request, code=int(code), message=message))

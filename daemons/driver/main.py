@@ -11,6 +11,7 @@ from pathlib import Path
 
 from broker.core import Core
 from broker.events import DriverStarted
+from broker.state import State
 from broker.views import job_views
 from daemons import keyring
 from daemons.driver.archive import Archive
@@ -119,7 +120,7 @@ def assemble(
 ) -> Driver:
     """A driver that has read its journal and is about to begin. Raises JournalUnusable, JournalFull."""
     clock = Clock(journal.now_ns)
-    core, summaries = _restored(journal, clock)
+    core, summaries, earlier = _restored(journal, clock)
     timing = node.timing
     return Driver(
         core=core,
@@ -136,6 +137,8 @@ def assemble(
             torpid_s=timing.torpid_s,
             lost_s=timing.lost_s,
             rejoin_s=timing.rejoin_s,
+            drains=tuple(earlier.drains.values()),
+            usage=dict(earlier.usage),
         ),
         notifier=notifier,
         metrics=metrics,
@@ -143,10 +146,10 @@ def assemble(
     )
 
 
-def _restored(journal: Journal, clock: Clock) -> tuple[Core, Summaries]:
-    """The core as it was; a new one in a new segment where no job was open."""
+def _restored(journal: Journal, clock: Clock) -> tuple[Core, Summaries, State]:
+    """The core as it was; a new one in a new segment where no job was open, and what the earlier one knew."""
     core = Core()
-    summaries = Summaries(core)
+    summaries, earlier = Summaries(core), core.state
     count = bring_up_to_date(core, summaries, journal.batches())
     if all(job.state in FINAL_STATES for job in job_views(core.state)):
         journal.begin(now_ns=clock.now_ns(), finished=summaries.details())
@@ -155,4 +158,4 @@ def _restored(journal: Journal, clock: Clock) -> tuple[Core, Summaries]:
     else:
         journal.begin(now_ns=clock.now_ns())
     logs.logger().info("journal read", file=str(journal.path), batches=count, segment=journal.segment)
-    return core, summaries
+    return core, summaries, earlier

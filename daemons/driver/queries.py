@@ -10,6 +10,7 @@ from difflib import get_close_matches
 
 from broker import views
 from broker.core import Core
+from broker.state import State
 from daemons.driver.archive import Archive
 from daemons.driver.chronicle import Chronicle
 from daemons.driver.place import Place
@@ -133,17 +134,17 @@ class Queries:
             raise self._unknown(job)
         return found
 
+    def view(self, state: State, job: str) -> JobView:
+        """A job in the core's state or in a copy of it, else as the archive has it. Raises Refusal (NOT_FOUND)."""
+        known = state.jobs.get(job)
+        return views.job_view(state, known) if known is not None else self.job(job)
+
     def detail(self, job: str) -> JobDetail:
         """Raises Refusal (NOT_FOUND)."""
         found = self._earlier.get(job) or self._summaries.detail(job)
         if found is None:
             raise self._unknown(job)
         return found
-
-    def position(self, job: str) -> int:
-        """Number of jobs that must end before this one may run."""
-        open_jobs = [each.id for each in self.jobs() if each.state not in FINAL_STATES]
-        return open_jobs.index(job) if job in open_jobs else 0
 
     def _records(self, request: str, job: str, since: int) -> RecordList:
         over = self.job(job).state in FINAL_STATES

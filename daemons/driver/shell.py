@@ -19,6 +19,7 @@ from broker.events import Event, LimitsChanged, TaskBroke, Tick, WorkerGone
 from broker.state import Lease
 from daemons.driver import outbox
 from daemons.driver.archive import Archive
+from daemons.driver.asked import Change
 from daemons.driver.clock import Clock
 from daemons.driver.desk import Checked, Desk
 from daemons.driver.diary import enter
@@ -42,7 +43,7 @@ from digend.config.node import TimingConfig
 from digend.net.server import ControlServer, Fault
 from digend.telemetry.logs import logger
 from digend.wire.errors import TooLarge
-from digend.wire.messages import Cancel, ErrorReply, Records, Submit, Upload, Welcome
+from digend.wire.messages import ErrorReply, Records, Submit, Upload, Welcome
 from digend.wire.tasks import Receipt, TaskError
 from digend.wire.views import StatusView
 
@@ -53,6 +54,7 @@ STATUS_S = 2.0
 """Between two looks at what a service manager is told."""
 
 _QUERIES = get_args(Query)
+_CHANGES = get_args(Change)
 _WORKERS = get_args(FromWorker)
 
 
@@ -98,7 +100,7 @@ class Driver:
             server.grant,
         )
         self._queries = Queries(core, summaries, archive, clock.now_ns(), self._problems, place, self._sessions)
-        self._desk = Desk(self._queries, register, uploads, lambda: room.reason, self._send)
+        self._desk = Desk(core, self._queries, register, uploads, lambda: room.reason, self._send)
         self._faults = Faults()
         self._notifier = notifier or Notifier({})
         self._metrics = metrics
@@ -172,8 +174,8 @@ class Driver:
             self._group.create_task(self._check(peer, message), name=f"check submit {message.request}")
         elif isinstance(message, Upload):
             self._desk.upload(peer, message)
-        elif isinstance(message, Cancel):
-            self._desk.cancel(peer, message, self._draft)
+        elif isinstance(message, _CHANGES):
+            self._change(peer, message)
         elif isinstance(message, _QUERIES):
             self._ask(peer, message)
         self._wanted.set()
@@ -185,12 +187,20 @@ class Driver:
         else:
             self._draft.after.append(lambda: self._desk.query(peer, query, self._clock.now_ns()))
 
+    def _change(self, peer: bytes, asked: Change) -> None:
+        """A dry run says what would be after all that came before it."""
+        now_ns = self._clock.now_ns()
+        if asked.dry_run and not self._room.held:
+            self._draft.after.append(lambda: self._desk.change(peer, asked, self._draft, now_ns))
+        else:
+            self._desk.change(peer, asked, self._draft, now_ns)
+
     async def _check(self, peer: bytes, submit: Submit) -> None:
         try:
-            checked = Checked(peer, submit.request, await asyncio.to_thread(prepare, submit, self._uploads))
+            checked = Checked(peer, submit, await asyncio.to_thread(prepare, submit, self._uploads))
         except Refusal as refusal:
-            checked = Checked(peer, submit.request, refusal)
-        self._desk.submit(checked, self._draft)
+            checked = Checked(peer, submit, refusal)
+        self._desk.submit(checked, self._draft, self._clock.now_ns())
         self._wanted.set()
 
     async def _watch_disk(self) -> None:

@@ -70,8 +70,11 @@ class Register:
         self._digests = {row.id: row.digest for row in rows}
         self._taken = taken
 
-    def admit(self, prepared: Prepared) -> tuple[JobSpec, JobRow | None]:
-        """The job under its id, and the row to keep; no row where this very job is known. Raises Refusal."""
+    def admit(self, prepared: Prepared, keep: bool = True) -> tuple[JobSpec, JobRow | None]:
+        """The job under its id, and the row to keep; no row where this very job is known. `keep`: the id is taken.
+
+        Raises Refusal.
+        """
         job = prepared.wanted or self._next_free(prepared.spec.name)
         known = self._digests.get(job)
         if known == prepared.digest:
@@ -83,7 +86,8 @@ class Register:
             )
         if self._taken(job):
             raise Refusal(ExitCode.USAGE, f"job {job}: a run folder of that name exists, of no job known here")
-        self._digests[job] = prepared.digest
+        if keep:
+            self._digests[job] = prepared.digest
         return replace(prepared.spec, id=job), JobRow(id=job, digest=prepared.digest, toml=prepared.toml)
 
     def _next_free(self, name: str) -> str:

@@ -246,7 +246,8 @@ class Worker:
 
     def _on_end_job(self, message: EndJob) -> None:
         self._staging.end(message.job)
-        self._spawn(f"end {message.job}", self._work.end(message.job))
+        self._work.drop(message.job)
+        self._spawn(f"unload {message.job}", self._work.unload(message.job))
 
     # ------------------------------------------------------------------------------------------------- means
 

@@ -100,14 +100,17 @@ class Work:
         if self.leases.running:
             self.revoke(self.leases.running.lease, reason)
 
-    async def end(self, job: str) -> None:
-        """The job is over: nobody wants what runs, and the engine unloads it as soon as it is free."""
+    def drop(self, job: str) -> None:
+        """The job is over here: nobody wants what runs and waits of it. What is assigned after this is another life."""
         running = self.leases.running
         if running and running.task.job == job:
             self._unwanted = True
             self.revoke(running.lease, "the job is over")
         self.leases.end(job)
         self._prepared.pop(job, None)
+
+    async def unload(self, job: str) -> None:
+        """The engine does it as soon as it is free."""
         if self._compute:
             await self._thread.call(partial(self._compute.end, job))
 

@@ -13,7 +13,7 @@ from digend.wire.records import Record
 from digend.wire.refs import WeightsRef
 from digend.wire.story import StoryCursor, Transition
 from digend.wire.tasks import Receipt, ResultBody, TaskBody, TaskError
-from digend.wire.views import DriverView, JobDetail, JobView, NodeView, QueueView, StatusView, VersionView
+from digend.wire.views import Change, DriverView, JobDetail, JobView, NodeView, QueueView, StatusView, VersionView
 
 PROTOCOL = 1
 MAX_MESSAGE_BYTES = 256 * 1024
@@ -271,6 +271,10 @@ class Submit:
     prompts: str
     eval_prompts: str | None
     job: str | None
+    user: str = ""
+    """Who submits, as digenctl sees it: fair order goes by it."""
+    priority: int = 0
+    dry_run: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -299,10 +303,67 @@ class ShowJob:
     job: str
 
 
+After = Literal["now", "micro-batch", "global-step"]
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Cancel:
+    """`after`: at once, when its running tasks have ended, or with a checkpoint after the open global step.
+
+    Of all requests that change something: `dry_run` says what would change, and changes nothing.
+    """
+
     request: str
     job: str
+    after: After = "now"
+    by: str = ""
+    dry_run: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Pause:
+    """After the open global step (after the rollout, where one feeds several), with a checkpoint."""
+
+    request: str
+    job: str
+    by: str = ""
+    why: str = ""
+    dry_run: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Resume:
+    request: str
+    job: str
+    by: str = ""
+    dry_run: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SetPriority:
+    request: str
+    job: str
+    priority: int
+    dry_run: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Drain:
+    """No new tasks for the workers of a node, or for one worker; `target` names it, or is the beginning of its name."""
+
+    request: str
+    target: str
+    by: str = ""
+    why: str = ""
+    dry_run: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Undrain:
+    request: str
+    target: str
+    by: str = ""
+    dry_run: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -336,10 +397,14 @@ class GetDriver:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Submitted:
+    """`position`: how many jobs are before it. Its state and reason are those after the submit, also of a dry run."""
+
     request: str
     job: str
     created: bool
     position: int
+    state: str = ""
+    reason: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -380,10 +445,15 @@ class JobReply:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Cancelled:
+class Changed:
+    """A request was taken, or rehearsed. `name`: the whole id of its job, or what is drained, with its state (of a
+    drain: draining, drained, or nothing) and reason after it."""
+
     request: str
-    job: str
+    name: str
     state: str
+    reason: str
+    changes: tuple[Change, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

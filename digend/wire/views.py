@@ -131,6 +131,19 @@ class DrainView:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Change:
+    """What a request changes beside a name: of a job its state, of a worker whether it is drained ("", draining,
+    drained). Before and after may be the same where only the reason is another."""
+
+    kind: str
+    """job or worker"""
+    name: str
+    before: str
+    after: str
+    reason: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class QueueItem:
     """A micro-batch (or fragment) that waits. queue: "sq" or "uq"."""
 

@@ -11,7 +11,17 @@ from digend.net.server import ControlServer
 from digend.wire import messages as m
 from digend.wire.records import Record
 from digend.wire.story import Transition
-from digend.wire.views import DriverView, JobDetail, JobView, NodeView, QueueItem, QueueView, StatusView, VersionView
+from digend.wire.views import (
+    Change,
+    DriverView,
+    JobDetail,
+    JobView,
+    NodeView,
+    QueueItem,
+    QueueView,
+    StatusView,
+    VersionView,
+)
 
 ELSEWHERE = DriverView(
     node="box",
@@ -41,6 +51,11 @@ class Canned:
     place: DriverView = ELSEWHERE
     uploads: dict[str, bytes] = field(default_factory=dict)
     submits: list[m.Submit] = field(default_factory=list)
+    asked: list[object] = field(default_factory=list)
+    """Requests that change something."""
+    changes: tuple[Change, ...] = ()
+    refusal: tuple[int, str] | None = None
+    draining_polls: int = 0
     silent: bool = False
     """Takes requests and never replies."""
     lasting_polls: int = 0
@@ -98,12 +113,11 @@ def reply_to(message: object, canned: Canned) -> object:
         case m.GetQueue(request=request):
             return m.QueueReply(request=request, queue=QueueView(items=canned.items))
         case m.ListNodes(request=request):
-            return m.NodeList(request=request, nodes=canned.nodes)
+            return m.NodeList(request=request, nodes=_nodes(canned))
         case m.ShowJob(request=request, job=job):
             return m.JobReply(request=request, job=_detail(canned, job))
-        case m.Cancel(request=request, job=job):
-            canned.jobs[job] = replace(canned.jobs[job], state="cancelled")
-            return m.Cancelled(request=request, job=job, state="cancelled")
+        case m.Cancel() | m.Pause() | m.Resume() | m.SetPriority() | m.Drain() | m.Undrain():
+            return _change(message, canned)
         case m.GetRecords(request=request, job=job, since=since):
             records = tuple(canned.records.get(job, ())[since : since + canned.page])
             return m.RecordList(request=request, records=records, finished=canned.jobs[job].state != "running")
@@ -118,6 +132,31 @@ def reply_to(message: object, canned: Canned) -> object:
         case m.Submit():
             return _submit(message, canned)
     raise AssertionError(message)
+
+
+Asked = m.Cancel | m.Pause | m.Resume | m.SetPriority | m.Drain | m.Undrain
+
+
+def _change(asked: Asked, canned: Canned) -> m.Changed | m.ErrorReply:
+    canned.asked.append(asked)
+    if canned.refusal is not None:
+        return m.ErrorReply(request=asked.request, code=canned.refusal[0], message=canned.refusal[1])
+    if isinstance(asked, m.Drain | m.Undrain):
+        state, reason = ("draining", "by ann: new kernel") if isinstance(asked, m.Drain) else ("", "")
+        return m.Changed(request=asked.request, name=asked.target, state=state, reason=reason, changes=canned.changes)
+    if isinstance(asked, m.Cancel) and not asked.dry_run:
+        canned.jobs[asked.job] = replace(canned.jobs[asked.job], state="cancelled")
+    state = canned.jobs[asked.job].state
+    return m.Changed(request=asked.request, name=asked.job, state=state, reason="", changes=canned.changes)
+
+
+def _nodes(canned: Canned) -> tuple[NodeView, ...]:
+    """The first is draining for `draining_polls` looks after a drain."""
+    if not any(isinstance(asked, m.Drain) for asked in canned.asked):
+        return canned.nodes
+    canned.num_polls += 1
+    state = "draining" if canned.num_polls <= canned.draining_polls else "drained"
+    return (replace(canned.nodes[0], state=state), *canned.nodes[1:])
 
 
 def _status(canned: Canned) -> StatusView:
@@ -170,6 +209,9 @@ def _submit(submit: m.Submit, canned: Canned) -> m.Submitted | m.ErrorReply:
     if before is not None and before.config != submit.config:
         return m.ErrorReply(request=submit.request, code=2, message=f"job {job} exists with other content")
     canned.submits.append(submit)
+    if submit.dry_run:
+        reason = "waits for box: x runs there"
+        return m.Submitted(request=submit.request, job=job, created=True, position=1, state="queued", reason=reason)
     canned.jobs.setdefault(job, job_view(job, "running"))
     return m.Submitted(request=submit.request, job=job, created=before is None, position=0)
 

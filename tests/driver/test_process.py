@@ -17,7 +17,7 @@ import pytest
 from daemons import replay
 from digend.config.node import NodeConfig
 from digend.exitcodes import ExitCode
-from digend.wire.messages import Assign, Cancel, Cancelled, JobList, JobReply, ListJobs, ShowJob, Welcome
+from digend.wire.messages import Assign, Cancel, Changed, JobList, JobReply, ListJobs, ShowJob, Welcome
 from tests.driver.fakes import FakeRecorder, FakeWorker, living
 from tests.driver.world import Client, client_of, job_config, journal_path, node_of
 
@@ -65,7 +65,7 @@ async def test_acknowledged_submits_and_cancels_survive_kill_9(tmp_path: Path) -
         async with client_of(node) as client:
             for job in ("a", "b", "c"):
                 await client.submit(job_config(), job=job)
-            await client.ask(Cancel(request=client.next_request(), job="b"), Cancelled)
+            await client.ask(Cancel(request=client.next_request(), job="b"), Changed)
         first.send_signal(signal.SIGKILL)
         first.wait()
     with started(node):
@@ -169,7 +169,7 @@ async def test_replay_names_the_batch_that_differs(tmp_path: Path, capsys: pytes
     with started(node) as process:
         async with client_of(node) as client:
             await client.submit(job_config(), job="a")
-            await client.ask(Cancel(request=client.next_request(), job="a"), Cancelled)
+            await client.ask(Cancel(request=client.next_request(), job="a"), Changed)
         process.terminate()
         process.wait(10)
     assert replay.main([str(path)]) == ExitCode.OK

@@ -10,7 +10,7 @@ from digend.config.prompts import PromptRow, content_digest, packed_prompts
 from digend.exitcodes import ExitCode
 from digend.wire.messages import (
     Cancel,
-    Cancelled,
+    Changed,
     ErrorReply,
     GetQueue,
     GetRecords,
@@ -154,8 +154,8 @@ async def test_cancel_and_its_repetition(tmp_path: Path) -> None:
         await client.submit(job_config(), job="a")
         await client.submit(job_config(), job="b")
         for _ in range(2):
-            reply = await client.ask(Cancel(request=client.next_request(), job="a"), Cancelled)
-            assert (reply.job, reply.state) == ("a", "cancelled")
+            reply = await client.ask(Cancel(request=client.next_request(), job="a"), Changed)
+            assert (reply.name, reply.state) == ("a", "cancelled")
         assert (await jobs(client))["a"] == "cancelled"
         assert (await jobs(client))["b"] not in ("cancelled", "failed")
 
@@ -180,7 +180,7 @@ async def test_records_come_in_order_and_say_when_they_end(tmp_path: Path) -> No
             return await client.ask(GetRecords(request=client.next_request(), job="a", since=since), RecordList)
 
         assert not (await ask(0)).finished
-        await client.ask(Cancel(request=client.next_request(), job="a"), Cancelled)
+        await client.ask(Cancel(request=client.next_request(), job="a"), Changed)
         whole = await ask(0)
         assert whole.finished
         assert [each.seq for each in whole.records] == list(range(len(whole.records)))
@@ -204,12 +204,12 @@ async def test_jobs_survive_a_restart_and_move_to_a_new_segment_when_all_are_ove
     async with running(node), client_of(node) as client:
         await client.submit(job_config(), job="a")
         await client.submit(job_config(), job="b")
-        await client.ask(Cancel(request=client.next_request(), job="a"), Cancelled)
+        await client.ask(Cancel(request=client.next_request(), job="a"), Changed)
     async with running(node) as run, client_of(node) as client:
         assert (run.journal.epoch, run.journal.segment) == (2, 1)
         assert list(await jobs(client)) == ["a", "b"]
         assert (await jobs(client))["a"] == "cancelled"
-        await client.ask(Cancel(request=client.next_request(), job="b"), Cancelled)
+        await client.ask(Cancel(request=client.next_request(), job="b"), Changed)
     async with running(node) as run, client_of(node) as client:
         assert (run.journal.epoch, run.journal.segment) == (3, 2)
         assert await jobs(client) == {"a": "cancelled", "b": "cancelled"}

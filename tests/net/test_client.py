@@ -24,7 +24,7 @@ from digend.wire.messages import (
     MAX_MESSAGE_BYTES,
     PROTOCOL,
     Cancel,
-    Cancelled,
+    Changed,
     ErrorReply,
     JobList,
     ListJobs,
@@ -82,7 +82,7 @@ async def test_a_refusal(server: ControlServer) -> None:
 
 
 @pytest.mark.parametrize(
-    "reply", [Cancelled(request="r1", job="j", state="s"), Welcome(session="s", epoch=1, heartbeat_s=1.0)]
+    "reply", [Changed(request="r1", name="j", state="s", reason=""), Welcome(session="s", epoch=1, heartbeat_s=1.0)]
 )
 async def test_a_reply_of_another_kind(server: ControlServer, reply: object) -> None:
     with pytest.raises(NotAllowed, match=type(reply).__name__):
@@ -147,12 +147,12 @@ async def test_several_requests_over_one_client(server: ControlServer) -> None:
     async def serve() -> None:
         async for peer, message in server.messages():
             assert isinstance(message, Cancel)
-            server.send(peer, Cancelled(request=message.request, job=message.job, state="cancelled"))
+            server.send(peer, Changed(request=message.request, name=message.job, state="cancelled", reason=""))
 
     def ask() -> list[str]:
         with Client(server.address) as client:
             asked = [Cancel(request=f"r{number}", job=f"j{number}") for number in range(20)]
-            return [client.request(message, Cancelled).job for message in asked]
+            return [client.request(message, Changed).name for message in asked]
 
     serving = asyncio.create_task(serve())
     assert await asyncio.to_thread(ask) == [f"j{number}" for number in range(20)]

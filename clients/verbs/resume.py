@@ -1,0 +1,21 @@
+"""`digenctl resume`."""
+
+import click
+
+from clients.api import Digend
+from clients.output import Output
+from clients.verb import dry, verb
+
+
+@verb("  digenctl resume sweep-3\n  digenctl resume sweep-3 --dry-run")
+@click.argument("job", metavar="ID")
+@dry
+def command(driver: Digend, output: Output, job: str, dry_run: bool) -> None:
+    """Put a paused job, by its ID or the beginning of one, back into the queue.
+
+    A pause that has not come yet is taken back. A job that is not paused is left alone.
+    """
+    from clients.asking import of_job, report
+
+    changed = driver.resume(job, dry_run=dry_run)
+    report(output, changed, of_job(changed), dry_run=dry_run)
