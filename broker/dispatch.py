@@ -26,6 +26,7 @@ from broker.placement import involved, serves
 from broker.portions import offer_scoring
 from broker.schedule.choice import Choice, Searching, choose
 from broker.schedule.named import strategy_of
+from broker.standing_in import offer_standing_in
 from broker.state import Job, State, Worker
 from broker.strategies import Answer, TrainerView
 from digend.wire.records import Decision
@@ -88,7 +89,7 @@ def _offer_trainer(state: State, job: Job, worker: Worker) -> bool:
         pass
     elif step_complete(job):
         grant(state, job, worker, "commit", requests.commit(job))
-    elif offer_evaluation(state, job, worker):
+    elif offer_evaluation(state, job, worker) or (next_update(job) is None and offer_standing_in(state, job, worker)):
         pass
     else:
         return _ask_strategy(state, job, worker)

@@ -31,7 +31,7 @@ def measure(job: Job, worker: Worker, lease: Lease, receipt: Receipt, num_sample
     label, total_ns = lease.label, receipt.total_ns
     if label not in ("generate", "assist", "score", "update", "commit"):
         return
-    if label == "assist" and lease.micro_batch is not None and num_samples < sum(lease.micro_batch.sizes):
+    if label == "assist" and lease.micro_batch is not None and num_samples == 1 < sum(lease.micro_batch.sizes):
         label = _PROBE
     if label in ("assist", _PROBE, "update"):
         before, worker.generating = worker.generating, label != "update"
@@ -143,7 +143,8 @@ def _one(job: Job, servers: list[Worker], label: str) -> float | None:
 def snapshot_of(state: State, job: Job, trainer: Worker, model: Model) -> Snapshot | None:
     """None where micro-batches are pending and there is no generator to take them: then nothing can be foreseen.
 
-    What a pool has begun beside its first micro-batch is taken as pending, what it scores beside it as in SQ.
+    What a pool has begun beside its first micro-batch is taken as pending, what it scores beside it as in SQ. Of a
+    rollout that feeds several global steps all is counted, also what is in UQ for one that is not open yet.
     """
     own = [batch for batch in job.rollout if not ahead(job, batch)]
     making, scoring, queued = _claimed(own)
@@ -167,7 +168,7 @@ def snapshot_of(state: State, job: Job, trainer: Worker, model: Model) -> Snapsh
     return Snapshot(
         pending=pending + max(0, len(made_in) - 1),
         queued=queued,
-        ready=sum(batch.phase is Phase.READY and batch.global_step == job.global_step for batch in own),
+        ready=sum(batch.phase is Phase.READY for batch in own),
         generator=tasks[0] if tasks else None,
         servers=tuple(servers),
         generating=trainer.generating,

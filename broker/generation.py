@@ -244,6 +244,15 @@ def _make_waiting(state: State, job: Job, worker: Worker, entry: tuple[MicroBatc
     return _send(state, job, worker, *entry, _label(entry[0]))
 
 
+def offer_left_over(state: State, job: Job, trainer: Worker) -> bool:
+    """What was dealt to generators, made by the trainer."""
+    for batch, fragment in job.waiting:
+        if _able_to_make(job, trainer, batch):
+            job.waiting.remove((batch, fragment))
+            return _send(state, job, trainer, batch, fragment, "evaluate" if batch.purpose == "evaluate" else "assist")
+    return False
+
+
 def _label(batch: MicroBatch) -> str:
     return "evaluate" if batch.purpose == "evaluate" else "generate"
 

@@ -13,7 +13,7 @@ from heapq import heappop, heappush
 from broker.schedule.bound import Bound
 from broker.schedule.choice import Choice, cold, settled
 from broker.schedule.moves import back, tag, update
-from broker.schedule.planned import best
+from broker.schedule.planned import Planned, best
 from broker.schedule.snapshot import Model, Snapshot
 from broker.schedule.supplies import supply_of
 from broker.schedule.supply import Supply
@@ -37,6 +37,8 @@ class Bts:
             return cold(view)
         if view.ready or not view.pending or view.stale or not view.snapshot.pending:
             return settled(view, view.model, view.snapshot)
+        if view.snapshot.ready:  # what is in UQ waits for a commit: no bubble as the search knows it
+            return Planned().search(view)
         return search(view.model, view.snapshot, self.budget)
 
 

@@ -8,14 +8,16 @@ from random import Random
 
 import pytest
 
+from broker.forecast import snapshot_of
 from broker.harness import Simulation
 from broker.harness_times import Times as Durations
+from broker.microbatch import Phase
 from broker.schedule.named import strategy_of
 from broker.schedule.simulate import Run, Setup
 from broker.schedule.snapshot import Model
 from broker.schedule.times import Times
 from digend.wire.records import Decision, StepRecord, TaskRecord
-from tests.broker.support import GENERATOR, MS, S, job, prompts, slots
+from tests.broker.support import GENERATOR, MS, TRAINER, S, job, prompts, slots
 
 
 def setup_of(rng: Random, *, steps: int, dedicated: bool = False, switch: int = 0, staleness: float = 0.0) -> Setup:
@@ -181,3 +183,32 @@ def test_a_trainer_that_waits_is_asked_again_when_a_generator_is_lost() -> None:
     simulation.run(until=lambda: len(decisions(simulation)) > asked)
     assert simulation.now_ns < 60 * S
     assert decisions(simulation)[asked].global_step == 3
+
+
+def test_what_is_in_uq_for_a_later_global_step_of_the_rollout_is_counted() -> None:
+    """One rollout, two optimizer steps: the trainer waits for the first while the second's are in UQ."""
+    durations = Durations(generate=50 * MS, assist=60 * MS, update=300 * MS, commit=20 * MS)
+    spec = job(
+        prompts=prompts(8),
+        prompts_per_rollout=8,
+        num_global_steps=4,
+        strategy="planned",
+        updates_per_rollout=2,
+        checkpoint_every=0,
+    )
+    simulation = Simulation(durations, slots(1), torpid_s=1e6, lost_s=2e6)
+    simulation.submit(spec)
+    simulation.run(until=lambda: waits_in_step(simulation, 2) or later_in_uq(simulation) > 0)
+    found, state = simulation.job("j1"), simulation.core.state
+    trainer = state.workers[TRAINER]
+    model = Model(times=Times(generate=50_000, assist=60_000, update=300_000))
+    snapshot = snapshot_of(state, found, trainer, model)
+    assert snapshot is not None
+    left = sum(batch.phase not in (Phase.APPLIED, Phase.UPDATING) for batch in found.rollout)
+    assert later_in_uq(simulation) > 0
+    assert snapshot.remaining == left
+
+
+def later_in_uq(simulation: Simulation) -> int:
+    found = simulation.core.state.jobs.get("j1")
+    return sum(batch.global_step > found.global_step for batch, _ in found.uq.waiting()) if found else 0
