@@ -19,11 +19,13 @@ from digend.rl.windows import draw_window, select_timesteps
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Slot:
-    """A worker that a node file names. `place`: the device it uses, "" where that is left to the worker."""
+    """A worker that a node file names. `place`: the device it uses, "" where that is left to the worker; `gib`: its
+    memory, as far as the file says."""
 
     name: str
     role: str
     place: str = ""
+    gib: float | None = None
 
 
 def shape_of(job: JobConfig) -> Shape:
@@ -63,11 +65,13 @@ def slots_of(nodes: Sequence[NodeConfig]) -> list[Slot]:
             for index in range(section.slots if section else 0):
                 devices = section.devices if section else []
                 place = devices[index] if index < len(devices) else ""
-                found.append(Slot(name=f"{node.name}/{role}/{index}", role=role, place=_place(node, place)))
+                gib = section.memory_gib if section else None
+                name = f"{node.name}/{role}/{index}"
+                found.append(Slot(name=name, role=role, place=_place(node, place), gib=gib))
         if node.trainer is not None:
-            found.append(
-                Slot(name=f"{node.name}/trainer/0", role="trainer", place=_place(node, node.trainer.device or ""))
-            )
+            place = _place(node, node.trainer.device or "")
+            gib = node.trainer.memory_gib
+            found.append(Slot(name=f"{node.name}/trainer/0", role="trainer", place=place, gib=gib))
     return found
 
 

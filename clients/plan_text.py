@@ -1,14 +1,14 @@
 """A plan in words for people, and as the fields of a JSON document for programs. Decides and computes nothing."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from broker.planning.devices import Device
 from broker.planning.plan import Candidate, Plan
 from broker.planning.predictions import Prediction
 from clients.output import Output
+from clients.plan_memory import Memory
 from clients.words import number, plural, share
-from digend.models.footprint import Footprint
 
 _UNITS = ((1 << 30, "GiB"), (1 << 20, "MiB"), (1 << 10, "KiB"))
 
@@ -20,15 +20,6 @@ class Check:
     run: str
     seconds: float
     predicted: float
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Memory:
-    """By worker; or why nothing is known."""
-
-    workers: Mapping[str, Footprint]
-    not_measured: Sequence[str]
-    unknown: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -56,7 +47,7 @@ def document(told: Told) -> dict[str, object]:
         "alternatives": [_candidate(each) for each in plan.tried],
         "devices": [_device(device) for device in plan.devices],
         "measured": [{"run": each.run, "seconds": each.seconds, "predicted": each.predicted} for each in told.checks],
-        "memory": _memory(told.memory),
+        "memory": memory_document(told.memory),
         "warnings": plan.warnings,
         "notes": told.notes,
     }
@@ -118,17 +109,23 @@ def _device(device: Device) -> dict[str, object]:
     }
 
 
-def _memory(memory: Memory) -> dict[str, object]:
+def memory_document(memory: Memory) -> dict[str, object]:
     workers = [
         {
             "worker": name,
             "device_bytes": dict(each.device),
             "host_bytes": dict(each.host),
-            "device_total_bytes": sum(each.device.values()),
+            "device_total_bytes": each.device_bytes,
         }
         for name, each in memory.workers.items()
     ]
-    return {"workers": workers, "not_measured": memory.not_measured, "unknown": memory.unknown or None}
+    return {
+        "workers": workers,
+        "trained": memory.trained or None,
+        "not_measured": memory.not_measured,
+        "unknown": memory.unknown or None,
+        "refusals": memory.refusals,
+    }
 
 
 def tell(output: Output, told: Told) -> None:
@@ -148,7 +145,7 @@ def tell(output: Output, told: Told) -> None:
     for text in [plan.verdict, *(f"warning: {text}" for text in plan.warnings), *_checks(told.checks), *told.notes]:
         output.line(text)
     output.line()
-    _tell_memory(output, told.memory)
+    tell_memory(output, told.memory)
 
 
 _COLUMNS = ("SCHEDULE", "S/STEP", "X NAIVE", "X COLOCATED", "OF IDEAL", "TAG", "TRAINER WAITS", "GENERATORS WAIT")
@@ -224,22 +221,24 @@ def _checks(checks: Sequence[Check]) -> Iterator[str]:
         )
 
 
-def _tell_memory(output: Output, memory: Memory) -> None:
+def tell_memory(output: Output, memory: Memory) -> None:
     if memory.unknown:
         output.line(f"memory: not measured: {memory.unknown}")
         return
-    parts = list(dict.fromkeys(part for each in memory.workers.values() for part in each.device))
-    hosts = list(dict.fromkeys(part for each in memory.workers.values() for part in each.host))
+    output.line(memory.trained)
+    groups: dict[tuple[tuple[str, int], ...], list[str]] = {}
+    for name, each in memory.workers.items():
+        groups.setdefault((*each.device.items(), *each.host.items()), []).append(name)
+    shown = [(names, memory.workers[names[0]]) for names in groups.values()]
+    columns = ("MEMORY", *(f"{names[0]} and {len(names) - 1} more" if names[1:] else names[0] for names, _ in shown))
+    parts = list(dict.fromkeys(part for _, each in shown for part in each.device))
+    hosts = list(dict.fromkeys(part for _, each in shown for part in each.host))
     rows = [
-        [
-            name,
-            *(_bytes(each.device.get(part)) for part in parts),
-            _bytes(sum(each.device.values())),
-            *(_bytes(each.host.get(part)) for part in hosts),
-        ]
-        for name, each in memory.workers.items()
+        *([part, *(_bytes(each.device.get(part)) for _, each in shown)] for part in parts),
+        ["= device", *(_bytes(each.device_bytes) for _, each in shown)],
+        *([f"host: {part}", *(_bytes(each.host.get(part)) for _, each in shown)] for part in hosts),
     ]
-    output.table(("MEMORY", *parts, "= device", *(f"host: {part}" for part in hosts)), rows)
+    output.table(columns, rows)
     output.line(f"not measured: {', '.join(memory.not_measured)}")
 
 

@@ -15,19 +15,18 @@ from broker.planning.predictions import split
 from broker.planning.shape import Placement, model_of
 from broker.schedule.named import strategy_of
 from clients.jobs import NotFound, name_of
-from clients.plan_inputs import allowed, from_runs, from_times, placed, shape_of, shared_devices, slots_of
-from clients.plan_text import Check, Memory, Told
+from clients.plan_inputs import Slot, allowed, from_runs, from_times, placed, shape_of, shared_devices, slots_of
+from clients.plan_memory import Memory, Worker, memory_of
+from clients.plan_text import Check, Told
 from clients.run_log import RunLog, read_run
 from clients.times_file import TimesConfig
-from digend import plugins
 from digend.config.job import JobConfig
 from digend.config.loader import load_node
-from digend.models.footprint import NOT_MEASURED, Footprint, Training, footprint, read_components
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Request:
-    """`times` None: from `runs`. `trainer`: a worker's name, or the beginning of one."""
+    """`times` None: from `runs`. `trainer`: a worker's name, or the beginning of one. `gib`: of every device."""
 
     job: JobConfig
     nodes: Sequence[str]
@@ -35,6 +34,8 @@ class Request:
     times: TimesConfig | None
     times_from: str
     trainer: str | None
+    size: str | None = None
+    gib: float | None = None
 
 
 def planned(request: Request) -> Told:
@@ -53,7 +54,7 @@ def planned(request: Request) -> Told:
         plan=made,
         source=f"times of {', '.join(request.runs)}" if logs else f"times: {request.times_from}",
         checks=tuple(_checks(logs)),
-        memory=_memory(request.job, made),
+        memory=_memory(request, made, slots),
         notes=[*notes, *shared_devices(slots)],
     )
 
@@ -103,22 +104,26 @@ def _as_run(known: Measured) -> Placement | None:
     )
 
 
-def _memory(job: JobConfig, made: Plan) -> Memory:
-    spec = plugins.model_spec(job.model.family)
-    lora = job.training.trainable == "lora"
-    training = Training(
-        trainable=spec.trainable,
-        rank=job.training.lora_rank if lora else None,
-        targets=job.training.lora_targets or spec.lora_targets,
-    )
-    try:
-        components = read_components(job.model.path)
-    except (OSError, ValueError) as error:
-        return Memory(workers={}, not_measured=NOT_MEASURED, unknown=str(error))
+def memory_only(request: Request) -> Memory:
+    """Without times: who would work is who the node files name, or one generator and one trainer."""
+    slots = slots_of([load_node(path) for path in request.nodes])
+    named = {slot.name: Worker(role=slot.role, gib=request.gib or slot.gib) for slot in slots}
+    roles = ("trainer",) if request.job.schedule.generators == [] else ("generator", "trainer")
+    return memory_of(request.job, named or {role: Worker(role=role, gib=request.gib) for role in roles}, request.size)
+
+
+def _memory(request: Request, made: Plan, slots: Sequence[Slot]) -> Memory:
+    gib = {slot.name: slot.gib for slot in slots}
     trains = made.split.placement.trainer.name if made.split else None
-    workers: dict[str, Footprint] = {}
-    for device in made.devices:
-        if device.role != "reward":
-            role = "trainer" if device.name == trains or made.split is None else "generator"
-            workers[device.name] = footprint(components, job.model.dtype, training, role)
-    return Memory(workers=workers, not_measured=NOT_MEASURED)
+    workers = {
+        device.name: Worker(
+            role=device.role
+            if device.role == "reward"
+            else "trainer"
+            if device.name == trains or made.split is None
+            else "generator",
+            gib=request.gib or gib.get(device.name),
+        )
+        for device in made.devices
+    }
+    return memory_of(request.job, workers, request.size)

@@ -1,17 +1,22 @@
 """`digenctl plan`: how to place and cut a job, and what that is worth. Needs no driver and no torch."""
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 import click
 
+from digend.exitcodes import ExitCode
+
 if TYPE_CHECKING:
-    from clients.plan_text import Told
+    from clients.output import Output
+    from clients.planning import Request
 
 EXAMPLE = """\b
 Examples:
   digenctl plan job.toml --from-run runs/shapes-flow-grpo-001
   digenctl plan job.toml --nodes box1.toml --nodes box2.toml --generate 10 --assist 12 --update 4 --score 0.5
   digenctl plan job.toml --times times.toml --json
+  digenctl plan configs/jobs/sd3-flow-grpo.toml --size sd3.5-large --memory 80
 """
 
 
@@ -28,6 +33,8 @@ Examples:
 @click.option("--switch", type=float, default=0.0, metavar="c", help="The trainer changes between its two modes.")
 @click.option("--commit", type=float, default=0.0, metavar="y", help="Optimizer step and publishing.")
 @click.option("--trainer", metavar="WORKER", help="Who has to train; without it the fastest choice is made.")
+@click.option("--size", metavar="NAME", help="A published model size (sd3.5-large), where its folder is not here.")
+@click.option("--memory", "gib", type=click.FloatRange(min=0, min_open=True), metavar="GIB", help="Of every device.")
 @click.option("--set", "overrides", multiple=True, metavar="KEY=VALUE", help="Change a key of the job; repeatable.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON, with a schema version.")
 def command(
@@ -36,32 +43,69 @@ def command(
     runs: tuple[str, ...],
     times: str | None,
     trainer: str | None,
+    size: str | None,
+    gib: float | None,
     overrides: tuple[str, ...],
     as_json: bool,
     **given: float | None,
 ) -> None:
-    """Plan a job: colocated or split, who trains, micro-batch size, TSP width, strategy, and predicted step times.
+    """Plan a job: colocated or split, who trains, micro-batch size, TSP width, strategy, step times, and memory.
 
-    Times are seconds, measured by a finished run or given. A plan changes nothing.
+    Times are seconds, measured by a finished run or given; without them memory alone is planned. What does not fit
+    into the memory of a device (--memory, or memory_gib of a node file) is refused with what to change. A plan changes
+    nothing.
     """
     from clients.output import Output
-    from clients.plan_text import document, tell
     from clients.verb import failed
 
     output = Output(as_json=as_json)
     try:
-        told = _plan(path, nodes, runs, times, trainer, overrides, given)
+        request, timed = _request(path, nodes, runs, times, trainer, overrides, given, size, gib)
+        refusals = _told(output, request) if timed else _told_memory(output, request)
+        if refusals and not as_json:
+            _refuse(request, refusals)
     except click.ClickException:
         raise
     except Exception as error:
         click.get_current_context().exit(failed(error, output))
-    if as_json:
+    if refusals:
+        click.get_current_context().exit(ExitCode.BAD_CONFIG)
+
+
+def _told(output: "Output", request: "Request") -> Sequence[str]:
+    """Prints a plan; returns what does not fit."""
+    from clients.plan_text import document, tell
+    from clients.planning import planned
+
+    told = planned(request)
+    if output.as_json:
         output.document(**document(told))
     else:
         tell(output, told)
+    return told.memory.refusals
 
 
-def _plan(
+def _told_memory(output: "Output", request: "Request") -> Sequence[str]:
+    """Prints memory alone; returns what does not fit."""
+    from clients.plan_text import memory_document, tell_memory
+    from clients.planning import memory_only
+
+    memory = memory_only(request)
+    if output.as_json:
+        output.document(job=request.job.name, memory=memory_document(memory))
+    else:
+        tell_memory(output, memory)
+        output.line("step times: not planned; they come from --from-run, --times, or --generate and --update")
+    return memory.refusals
+
+
+def _refuse(request: "Request", refusals: Sequence[str]) -> None:
+    from digend.config.errors import ConfigError, Problem
+
+    raise ConfigError([Problem(where=request.job.name, key="", message=text) for text in refusals])
+
+
+def _request(
     path: str,
     nodes: tuple[str, ...],
     runs: tuple[str, ...],
@@ -69,14 +113,17 @@ def _plan(
     trainer: str | None,
     overrides: tuple[str, ...],
     given: dict[str, float | None],
-) -> "Told":
-    from clients.planning import Request, planned
+    size: str | None,
+    gib: float | None,
+) -> "tuple[Request, bool]":
+    """And whether there are times."""
+    from clients.planning import Request
     from clients.times_file import POOLED, TimesConfig, read_times
     from digend.job_check import read_job
 
     named = {name: value for name, value in given.items() if value is not None}
     flags = bool(named.keys() & set(POOLED))
-    if flags + bool(times) + bool(runs) != 1:
+    if flags + bool(times) + bool(runs) > 1:
         raise click.UsageError(
             "times come from --from-run, from --times, or from --generate and --update: give one of these"
         )
@@ -90,8 +137,10 @@ def _plan(
         times=read_times(times) if times else TimesConfig.model_validate(named) if flags else None,
         times_from=times or "given times",
         trainer=trainer,
+        size=size,
+        gib=gib,
     )
-    return planned(request)
+    return request, flags or bool(times) or bool(runs)
 
 
 def _check(given: dict[str, float]) -> None:

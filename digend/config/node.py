@@ -11,6 +11,10 @@ from pydantic import Field
 from digend.config.section import Section
 
 NODE_NAME = r"^[A-Za-z0-9][A-Za-z0-9._-]{0,62}$"
+MemoryGib = Annotated[
+    float | None,
+    Field(gt=0, description="Memory of a device that a process may use, in GiB; `digenctl plan` refuses what is more."),
+]
 Device = Annotated[str, Field(pattern=r"^(cpu|cuda(:[0-9]+)?)$")]
 
 
@@ -36,6 +40,7 @@ class GeneratorNodeConfig(Section, strict=True):
             "by the GPU's name where missing.",
         ),
     ] = None
+    memory_gib: MemoryGib = None
 
 
 class TrainerNodeConfig(Section, strict=True):
@@ -51,6 +56,7 @@ class TrainerNodeConfig(Section, strict=True):
             "by the GPU's name where missing.",
         ),
     ] = None
+    memory_gib: MemoryGib = None
 
 
 class RewardNodeConfig(Section, strict=True):
@@ -61,6 +67,7 @@ class RewardNodeConfig(Section, strict=True):
         default_factory=list, description="torch devices; cpu or cuda:i, automatic where empty."
     )
     threads: Annotated[int, Field(ge=1, description="torch threads a process.")] = 1
+    memory_gib: MemoryGib = None
 
 
 class TimingConfig(Section, strict=True):

@@ -12,7 +12,9 @@ from pathlib import Path
 from typing import Any
 
 ITEM_BYTES = {"float64": 8, "float32": 4, "bfloat16": 2, "float16": 2}
-NOT_MEASURED = ("activations", "latents and trajectories", "workspaces of kernels", "the allocator's reserve")
+NOT_MEASURED = ("the VAE's decoding", "latents and trajectories", "workspaces of kernels", "the allocator's reserve")
+_FACTORED = 16
+"""Adafactor keeps a row and a column of a matrix: of an adapter of rank 32 a thirtieth, of whole weights far less."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -36,12 +38,43 @@ class Component:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Counted:
+    """A module of which only numbers are known; `lora_width` is of its family's own LoRA targets."""
+
+    name: str
+    num_parameters: int
+    lora_width: int = 0
+
+    def adapter_parameters(self, targets: Sequence[str], rank: int) -> int:
+        """`targets` are taken to be the family's."""
+        return rank * self.lora_width
+
+
+Part = Component | Counted
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Training:
-    """What learns: components in full, or an adapter of `rank` on `targets` (None: in full)."""
+    """What learns: components in full, or an adapter of `rank` on `targets` (None: in full).
+
+    `copies`: further whole copies of what learns, such as a reference or an average.
+    """
 
     trainable: Sequence[str]
     rank: int | None
     targets: Sequence[str]
+    optimizer: str = "adamw"
+    copies: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Saving:
+    """What of `[model.memory]` changes bytes. `layers`: of the transformer, where blocks are offloaded."""
+
+    offload_encoders: bool = False
+    casting: bool = False
+    offload_blocks: int = 0
+    layers: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -50,6 +83,10 @@ class Footprint:
 
     device: Mapping[str, int]
     host: Mapping[str, int]
+
+    @property
+    def device_bytes(self) -> int:
+        return sum(self.device.values())
 
 
 def read_components(path: str) -> tuple[Component, ...]:
@@ -66,25 +103,65 @@ def read_components(path: str) -> tuple[Component, ...]:
     return tuple(found)
 
 
-def footprint(components: Sequence[Component], dtype: str, training: Training, role: str) -> Footprint:
-    """Of a generator or of a trainer. `dtype`: model.dtype of the job; half precision keeps the VAE in float32."""
-    weights = {each.name: each.num_parameters * _item_bytes(each.name, dtype) for each in components}
+def footprint(
+    components: Sequence[Part],
+    dtype: str,
+    training: Training,
+    role: str,
+    saving: Saving | None = None,
+    extra: Mapping[str, int] | None = None,
+) -> Footprint:
+    """Of a generator or of a trainer. `dtype`: model.dtype of the job; half precision keeps the VAE in float32.
+
+    `extra`: further parts of the device, such as activations and rewards.
+    """
+    saving = saving or Saving()
     learned = _learned_bytes(components, dtype, training)
-    device = dict(weights)
+    device: dict[str, int] = {}
+    host = {"published version" if role == "trainer" else "staged version": learned}
+    for each in components:
+        on_device, waiting = _weights(each, dtype, training, saving, role)
+        device[each.name] = on_device
+        if waiting:
+            host[each.name] = waiting
     if training.rank is not None:
         device["adapter"] = learned
     if role == "trainer":
-        device["gradients"] = learned
-        device["optimizer state"] = 2 * learned
-    return Footprint(device=device, host={"published version" if role == "trainer" else "staged version": learned})
+        # A micro-batch's gradient is made apart and added when it is whole.
+        device["gradients"] = 2 * learned
+        device["optimizer state"] = 2 * learned if training.optimizer == "adamw" else learned // _FACTORED
+        if training.copies:
+            device["copies"] = training.copies * learned
+    return Footprint(device={**device, **(extra or {})}, host=host)
 
 
-def _learned_bytes(components: Sequence[Component], dtype: str, training: Training) -> int:
-    """An adapter is kept in float32 or better, whatever the base is in."""
-    trained = [each for each in components if each.name in training.trainable]
+def _weights(component: Part, dtype: str, training: Training, saving: Saving, role: str) -> tuple[int, int]:
+    """Bytes of a component's weights on the device, and in host memory."""
+    learns = component.name in training.trainable
+    whole = component.num_parameters * (1 if learns and saving.casting else _item_bytes(component.name, dtype))
+    if component.name.startswith("text_encoder") and saving.offload_encoders:
+        return 0, whole
+    if learns and saving.offload_blocks and saving.layers and role != "trainer":
+        # The group that computes, and the one that follows it.
+        kept = min(whole, whole * (saving.offload_blocks + 1) // saving.layers)
+        return kept, whole - kept
+    return whole, 0
+
+
+def adapter_parameters(components: Sequence[Part], training: Training) -> int | None:
+    """Parameters of the LoRA adapter; None where there is none."""
     if training.rank is None:
+        return None
+    trained = [each for each in components if each.name in training.trainable]
+    return sum(each.adapter_parameters(training.targets, training.rank) for each in trained)
+
+
+def _learned_bytes(components: Sequence[Part], dtype: str, training: Training) -> int:
+    """An adapter is kept in float32 or better, whatever the base is in."""
+    numbers = adapter_parameters(components, training)
+    if numbers is None:
+        trained = [each for each in components if each.name in training.trainable]
         return sum(each.num_parameters for each in trained) * ITEM_BYTES[dtype]
-    numbers = sum(each.adapter_parameters(training.targets, training.rank) for each in trained)
     return numbers * max(ITEM_BYTES[dtype], ITEM_BYTES["float32"])
 
 

@@ -1,10 +1,12 @@
 """HunyuanVideo (HunyuanVideoPipeline of diffusers, text to video): options and names of modules. Torch-free."""
 
-from typing import Annotated
+from collections.abc import Mapping
+from typing import Annotated, Any
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from digend.models.spec import ModelSpec
+from digend.models.geometry import Geometry, image_tokens, width_of
+from digend.models.spec import ModelSpec, Shape
 
 
 class HunyuanVideoOptions(BaseModel):
@@ -21,6 +23,17 @@ class HunyuanVideoOptions(BaseModel):
     negative_prompt: Annotated[str, Field(description="Of the unconditional pass, if there is one.")] = ""
 
 
+def geometry(config: Mapping[str, Any], shape: Shape, options: BaseModel, guidance_scale: float) -> Geometry:
+    """Text and film in one sequence."""
+    assert isinstance(options, HunyuanVideoOptions)
+    return Geometry(
+        tokens=image_tokens(shape, config["patch_size"]) + options.max_sequence_length,
+        width=width_of(config),
+        layers=config["num_layers"] + config["num_single_layers"],
+        passes=2 if options.true_cfg_scale > 1 else 1,
+    )
+
+
 spec = ModelSpec(
     name="hunyuan_video",
     options=HunyuanVideoOptions,
@@ -35,5 +48,6 @@ spec = ModelSpec(
         "attn.to_add_out",
     ),
     sharding_units=("transformer_blocks", "single_transformer_blocks"),
+    geometry="digend.models.hunyuan_video:geometry",
     loader="digend.models.hunyuan_video_model:load",
 )

@@ -1,10 +1,12 @@
 """Stable Diffusion 3 and 3.5 (StableDiffusion3Pipeline of diffusers): options and names of modules. Torch-free."""
 
-from typing import Annotated
+from collections.abc import Mapping
+from typing import Annotated, Any
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from digend.models.spec import ModelSpec
+from digend.models.geometry import Geometry, image_tokens, width_of
+from digend.models.spec import ModelSpec, Shape
 
 
 class Sd3Options(BaseModel):
@@ -18,6 +20,17 @@ class Sd3Options(BaseModel):
     negative_prompt: Annotated[
         str, Field(description="Of the unconditional pass, which a guidance_scale above 1 brings.")
     ] = ""
+
+
+def geometry(config: Mapping[str, Any], shape: Shape, options: BaseModel, guidance_scale: float) -> Geometry:
+    """Text of CLIP and T5, and the picture; with guidance twice the rows."""
+    assert isinstance(options, Sd3Options)
+    return Geometry(
+        tokens=image_tokens(shape, config["patch_size"]) + 77 + options.max_sequence_length,
+        width=width_of(config),
+        layers=config["num_layers"],
+        passes=2 if guidance_scale > 1 else 1,
+    )
 
 
 spec = ModelSpec(
@@ -34,5 +47,6 @@ spec = ModelSpec(
         "attn.to_add_out",
     ),
     sharding_units=("transformer_blocks",),
+    geometry="digend.models.sd3:geometry",
     loader="digend.models.sd3_model:load",
 )

@@ -94,5 +94,8 @@ class ModelSpec:
     """Names of the components that learn: the keys of `Model.trainable`, for who cannot load the model."""
     sharding_units: tuple[str, ...] = ()
     """Lists of repeated blocks in a trainable module: what is sharded, compiled or moved as one piece."""
+    geometry: str = ""
+    """"module:function" of `geometry(config, shape, options, guidance_scale) -> Geometry`, torch-free: how large a pass
+    is, of the transformer's configuration. Empty: not known."""
     condition_version: str = "1"
     """Part of the key under which embeddings are cached; change it when `encode` changes."""

@@ -1,10 +1,12 @@
 """Wan2.1 (WanPipeline of diffusers, text to video and to image): options, LoRA targets, sharding units. Torch-free."""
 
-from typing import Annotated
+from collections.abc import Mapping
+from typing import Annotated, Any
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from digend.models.spec import ModelSpec
+from digend.models.geometry import Geometry, image_tokens, width_of
+from digend.models.spec import ModelSpec, Shape
 
 LORA_TARGETS = tuple(f"attn{number}.{name}" for number in (1, 2) for name in ("to_q", "to_k", "to_v", "to_out.0"))
 
@@ -22,10 +24,21 @@ class WanOptions(BaseModel):
     ] = ""
 
 
+def geometry(config: Mapping[str, Any], shape: Shape, options: BaseModel, guidance_scale: float) -> Geometry:
+    """The film; text is only looked at."""
+    return Geometry(
+        tokens=image_tokens(shape),
+        width=width_of(config),
+        layers=config["num_layers"],
+        passes=2 if guidance_scale > 1 else 1,
+    )
+
+
 spec = ModelSpec(
     name="wan",
     options=WanOptions,
     lora_targets=LORA_TARGETS,
     sharding_units=("blocks",),
+    geometry="digend.models.wan:geometry",
     loader="digend.models.wan_model:load",
 )

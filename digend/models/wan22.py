@@ -22,5 +22,6 @@ spec = ModelSpec(
     lora_targets=LORA_TARGETS,
     trainable=("transformer", "transformer_2"),
     sharding_units=("blocks",),
+    geometry="digend.models.wan:geometry",
     loader="digend.models.wan_model:load_two",
 )

@@ -1,0 +1,230 @@
+"""The memory of a job's workers: from the model's folder or a published size, and what to change where it is too much.
+
+Owns the meeting of a job file with footprints. Reads headers and configurations, never weights, and needs no torch.
+"""
+
+import json
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, cast
+
+from clients.jobs import NotFound
+from digend import plugins
+from digend.config.errors import nearest
+from digend.config.job import JobConfig
+from digend.models.footprint import (
+    ITEM_BYTES,
+    NOT_MEASURED,
+    Footprint,
+    Part,
+    Saving,
+    Training,
+    adapter_parameters,
+    footprint,
+    read_components,
+)
+from digend.models.geometry import Geometry, generating_bytes, training_bytes
+from digend.models.sizes import SIZES, Size
+from digend.models.spec import Shape
+
+GIB = 1 << 30
+_WEIGHTS = (".safetensors", ".bin", ".pt", ".pth", ".onnx")
+ESTIMATED = "activations (estimated)"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Memory:
+    """By worker; or why nothing is known. `refusals`: what does not fit, with what to change."""
+
+    workers: Mapping[str, Footprint]
+    not_measured: Sequence[str]
+    trained: str = ""
+    unknown: str = ""
+    refusals: Sequence[str] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Worker:
+    """`gib`: what the device has, None where nobody said."""
+
+    role: str
+    gib: float | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Model:
+    """What is known of a pipeline without loading it."""
+
+    components: Sequence[Part]
+    transformer: Mapping[str, Any] | None
+
+
+def memory_of(job: JobConfig, workers: Mapping[str, Worker], size: str | None) -> Memory:
+    """Raises NotFound for a size that there is not, or that is of another family."""
+    try:
+        model = _published(job, size) if size else _read(job)
+    except (OSError, ValueError) as error:
+        sizes = ", ".join(name for name, each in SIZES.items() if each.family == job.model.family)
+        hint = f"; --size takes a published one: {sizes}" if sizes else ""
+        return Memory(workers={}, not_measured=NOT_MEASURED, unknown=f"{error}{hint}")
+    found = {name: _footprint(job, model, worker.role) for name, worker in workers.items()}
+    missing = () if _geometry(job, model) else ("activations",)
+    return Memory(
+        workers=found,
+        not_measured=(*missing, *NOT_MEASURED),
+        trained=_trained(job, model),
+        refusals=list(_refusals(job, model, workers, found)),
+    )
+
+
+def _published(job: JobConfig, name: str) -> _Model:
+    size: Size | None = SIZES.get(name)
+    if size is None:
+        near = nearest(name, SIZES)
+        raise NotFound(f"no size {name}" + (f"; did you mean {near}?" if near else f"; known: {', '.join(SIZES)}"))
+    if size.family != job.model.family:
+        raise NotFound(f"{name} is of the family {size.family}, the job's is {job.model.family}")
+    return _Model(components=size.components, transformer=size.transformer)
+
+
+def _read(job: JobConfig) -> _Model:
+    config = Path(job.model.path) / "transformer" / "config.json"
+    components = read_components(job.model.path)
+    return _Model(
+        components=components, transformer=json.loads(config.read_text("utf-8")) if config.is_file() else None
+    )
+
+
+def _training(job: JobConfig) -> Training:
+    spec = plugins.model_spec(job.model.family)
+    lora = job.training.trainable == "lora"
+    average = getattr(job.training, "ema_decay", None) is not None
+    reference = not lora and bool(job.algorithm.options.get("kl_coefficient"))
+    return Training(
+        trainable=spec.trainable,
+        rank=job.training.lora_rank if lora else None,
+        targets=job.training.lora_targets or spec.lora_targets,
+        optimizer=job.training.optimizer,
+        copies=average + reference,
+    )
+
+
+def _trained(job: JobConfig, model: _Model) -> str:
+    training = _training(job)
+    trained = [each for each in model.components if each.name in training.trainable]
+    whole = sum(each.num_parameters for each in trained)
+    adapter = adapter_parameters(model.components, training)
+    names = " and ".join(each.name for each in trained)
+    learned = f"{whole:,}" if adapter is None else f"{adapter:,} of a LoRA adapter of rank {training.rank}"
+    return f"{names}: {whole:,} parameters, {learned} learn"
+
+
+def _geometry(job: JobConfig, model: _Model) -> Geometry | None:
+    spec = plugins.model_spec(job.model.family)
+    if not spec.geometry or model.transformer is None:
+        return None
+    shape = Shape(height=job.sampling.height, width=job.sampling.width, num_frames=job.sampling.num_frames)
+    options = plugins.validate_options(spec, job.model.options, "model.options")
+    compute = cast(Callable[..., Geometry], plugins.load_object(spec.geometry))
+    return compute(model.transformer, shape, options, job.sampling.guidance_scale)
+
+
+def _footprint(job: JobConfig, model: _Model, role: str) -> Footprint:
+    rewards = _reward_bytes(job)
+    if role == "reward":
+        return Footprint(device=rewards, host={})
+    geometry, memory = _geometry(job, model), job.model.memory
+    saving = Saving(
+        offload_encoders=memory.offload_encoders,
+        casting=memory.layerwise_casting != "none",
+        offload_blocks=memory.offload_blocks,
+        layers=geometry.layers if geometry else 0,
+    )
+    extra = {ESTIMATED: _activations(job, geometry, role)} if geometry else {}
+    if job.schedule.scoring == "colocated" and (role == "generator" or job.schedule.generators == []):
+        extra |= rewards
+    return footprint(model.components, job.model.dtype, _training(job), role, saving, extra)
+
+
+def _activations(job: JobConfig, geometry: Geometry, role: str) -> int:
+    """A trainer generates too; its update needs more."""
+    item, training = ITEM_BYTES[job.model.dtype], job.training
+    generating = generating_bytes(geometry, job.sampling.rollout_batch, item)
+    if role != "trainer":
+        return generating
+    pairs = training.update_batch * (training.timestep_width or job.sampling.num_timesteps)
+    checkpointing = training.gradient_checkpointing
+    return max(generating, training_bytes(geometry, pairs, item, checkpointing=checkpointing))
+
+
+def _reward_bytes(job: JobConfig) -> dict[str, int]:
+    """By the files of the folders that rewards name; one that names none has no weights of its own."""
+    found: dict[str, int] = {}
+    for reward in job.rewards:
+        named = [Path(value).expanduser() for value in reward.options.values() if isinstance(value, str)]
+        files = [file for path in named if path.exists() for file in (path.rglob("*") if path.is_dir() else [path])]
+        weights = sum(file.stat().st_size for file in files if file.suffix in _WEIGHTS)
+        if weights:
+            found[f"reward {reward.name}"] = weights
+    return found
+
+
+def _refusals(
+    job: JobConfig, model: _Model, workers: Mapping[str, Worker], found: Mapping[str, Footprint]
+) -> Iterator[str]:
+    for name, worker in workers.items():
+        needed = found[name].device_bytes
+        if worker.gib is None or needed <= worker.gib * GIB:
+            continue
+        advice = _advice(job, model, worker.role, worker.gib * GIB)
+        yield f"{name} needs {needed / GIB:.1f} GiB, and {worker.gib:g} GiB are there; {advice}"
+
+
+def _advice(job: JobConfig, model: _Model, role: str, available: float) -> str:
+    """The first single change that makes it fit, or changes one on top of the other, the largest saving first."""
+    for key, other in _changes(job):
+        if _needed(other, model, role) <= available:
+            return f"with {key} it would need {_needed(other, model, role) / GIB:.1f} GiB"
+    changed, made = job, dict[str, str]()
+    while _needed(changed, model, role) > available:
+        options = [(_needed(other, model, role), key, other) for key, other in _changes(changed)]
+        best = min(options, key=lambda each: each[0], default=None)
+        if best is None or best[0] >= 0.999 * _needed(changed, model, role):
+            left = _needed(changed, model, role) / GIB
+            tried = f" (with {', '.join(made.values())} it still needs {left:.1f} GiB)" if made else ""
+            return f"no option of the job makes it fit{tried}: a larger device, or a smaller model"
+        made[best[1].partition(" = ")[0]] = best[1]
+        changed = best[2]
+    return f"with {', '.join(made.values())} it would need {_needed(changed, model, role) / GIB:.1f} GiB"
+
+
+def _needed(job: JobConfig, model: _Model, role: str) -> int:
+    return _footprint(job, model, role).device_bytes
+
+
+def _changes(job: JobConfig) -> Iterator[tuple[str, JobConfig]]:
+    """Single keys that save memory and are not set so already; first those that change no numbers."""
+    lora = job.training.trainable == "lora"
+    wanted: list[tuple[str, str, object]] = [
+        ("model.memory", "offload_encoders", True),
+        ("model.memory", "offload_blocks", 1),
+        ("training", "gradient_checkpointing", True),
+        ("training", "timestep_width", 1),
+        ("training", "update_batch", max(1, job.training.update_batch // 2)),
+        ("sampling", "rollout_batch", max(1, job.sampling.rollout_batch // 2)),
+        ("training", "trainable", "lora"),
+        *([("model", "dtype", "bfloat16")] if job.model.dtype in ("float32", "float64") else []),
+        *([("model.memory", "layerwise_casting", "float8_e4m3fn")] if lora else []),
+    ]
+    document = job.model_dump(mode="json")
+    for table, key, value in wanted:
+        place: Any = document
+        for part in table.split("."):
+            place = place[part]
+        before = place[key]
+        if before != value:
+            place[key] = value
+            shown = json.dumps(value)
+            yield f"{table}.{key} = {shown}", JobConfig.model_validate(document)
+            place[key] = before

@@ -1,0 +1,88 @@
+"""The published sizes, built on torch's meta device: what `digenctl plan --size` says is what diffusers would make."""
+
+from typing import Any
+
+import diffusers
+import pytest
+import torch
+import transformers
+
+from digend.models.footprint import Component
+from digend.models.sizes import SIZES
+from digend.plugins import model_spec
+
+CLASSES = {
+    "sd3": "SD3Transformer2DModel",
+    "flux": "FluxTransformer2DModel",
+    "qwen_image": "QwenImageTransformer2DModel",
+    "wan": "WanTransformer3DModel",
+    "wan22": "WanTransformer3DModel",
+    "hunyuan_video": "HunyuanVideoTransformer3DModel",
+}
+TOLERANCE = {"wan2.1-1.3b": 0.10, "wan2.1-14b": 0.025, "wan2.2-a14b": 0.025, "qwen-image": 0.025}
+"""Names round: Wan's are 1.42 and 14.29 billion, Qwen-Image's 20.43. All others are within 2 %."""
+
+
+@pytest.mark.parametrize("name", [name for name in SIZES if name != "wan2.2-a14b"])
+def test_the_transformer(name: str) -> None:
+    size = SIZES[name]
+    with torch.device("meta"):
+        module = getattr(diffusers, CLASSES[size.family])(**size.transformer)
+    found = Component(name="transformer", shapes={key: tuple(each.shape) for key, each in module.named_parameters()})
+    assert found.num_parameters == size.parameters
+    assert found.adapter_parameters(model_spec(size.family).lora_targets, 1) == size.lora_width
+
+
+@pytest.mark.parametrize("name", list(SIZES))
+def test_it_is_as_large_as_its_name_says(name: str) -> None:
+    size = SIZES[name]
+    assert size.parameters / 1e9 == pytest.approx(size.billions, rel=TOLERANCE.get(name, 0.02))
+
+
+def count(module: Any) -> int:
+    return sum(parameter.numel() for parameter in module.parameters())
+
+
+def test_text_encoders() -> None:
+    xxl = {
+        "d_model": 4096,
+        "d_kv": 64,
+        "d_ff": 10240,
+        "num_layers": 24,
+        "num_heads": 64,
+        "feed_forward_proj": "gated-gelu",
+    }
+    llama = {
+        "vocab_size": 128320,
+        "hidden_size": 4096,
+        "intermediate_size": 14336,
+        "num_hidden_layers": 32,
+        "num_attention_heads": 32,
+        "num_key_value_heads": 8,
+    }
+    with torch.device("meta"):
+        t5 = transformers.T5EncoderModel(transformers.T5Config(vocab_size=32128, **xxl))
+        umt5 = transformers.UMT5EncoderModel(transformers.UMT5Config(vocab_size=256384, **xxl))
+        llama_8b = transformers.LlamaModel(transformers.LlamaConfig(**llama))
+    assert count(t5) == SIZES["flux-dev"].others["text_encoder_2"] == SIZES["sd3.5-large"].others["text_encoder_3"]
+    assert count(umt5) == SIZES["wan2.1-14b"].others["text_encoder"]
+    assert count(llama_8b) == SIZES["hunyuan-video"].others["text_encoder"]
+
+
+def test_vaes() -> None:
+    with torch.device("meta"):
+        image = diffusers.AutoencoderKL(
+            down_block_types=("DownEncoderBlock2D",) * 4,
+            up_block_types=("UpDecoderBlock2D",) * 4,
+            block_out_channels=(128, 256, 512, 512),
+            layers_per_block=2,
+            latent_channels=16,
+            use_quant_conv=False,
+            use_post_quant_conv=False,
+        )
+        wan = diffusers.AutoencoderKLWan(base_dim=96, z_dim=16)
+        qwen = diffusers.AutoencoderKLQwenImage(base_dim=96, z_dim=16)
+        hunyuan = diffusers.AutoencoderKLHunyuanVideo(latent_channels=16)
+    assert count(image) == SIZES["flux-dev"].others["vae"]
+    assert count(wan) == count(qwen) == SIZES["qwen-image"].others["vae"]
+    assert count(hunyuan) == SIZES["hunyuan-video"].others["vae"]
