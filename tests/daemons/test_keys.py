@@ -309,6 +309,7 @@ A, B = new_pair().public, new_pair().public
         (entry("a", '"driver"', "#" * 40), "expected a key of 40 characters"),
         (entry("a", '"driver"', A).replace("roles", "role"), "unknown key; did you mean key[0].roles?"),
     ],
+    ids=range(11),  # keys are new each time, and every process must give a test the same name
 )
 def test_mistakes_in_the_list(tmp_path: Path, text: str, why: str) -> None:
     path = tmp_path / "keys.toml"
