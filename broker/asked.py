@@ -12,7 +12,7 @@ from broker.events import (
     ResumeRequested,
     UndrainRequested,
 )
-from broker.lifecycle import set_state
+from broker.lifecycle import record_state, set_state
 from broker.losses import unassign
 from broker.placement import involved, serves
 from broker.state import Drain, Job, State
@@ -48,8 +48,9 @@ def resumed(state: State, event: ResumeRequested) -> None:
 
 def reprioritised(state: State, event: PriorityRequested) -> None:
     job = state.jobs.get(event.job)
-    if job is not None and job.open:
+    if job is not None and job.open and job.priority != event.priority:
         job.priority = event.priority
+        record_state(state, job)
 
 
 def drained(state: State, event: DrainRequested) -> None:

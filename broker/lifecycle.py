@@ -30,7 +30,11 @@ _MAX_DRAWN_GROUPS = 64
 def set_state(state: State, job: Job, name: str, reason: str = "") -> None:
     if (job.state, job.reason) != (name, reason):
         job.state, job.reason = name, reason
-        state.record(job, JobState(state=name, reason=reason))
+        record_state(state, job)
+
+
+def record_state(state: State, job: Job) -> None:
+    state.record(job, JobState(state=job.state, reason=job.reason, user=job.user, priority=job.priority))
 
 
 def _say(job: Job, what: str) -> None:

@@ -17,7 +17,6 @@ def job_view(state: State, job: Job) -> JobView:
         reason=job_reason(state, job),
         user=job.user,
         priority=job.priority,
-        nodes=job.spec.nodes,
         global_step=job.global_step,
         num_global_steps=job.spec.num_global_steps,
         policy_version=job.version,

@@ -99,6 +99,8 @@ class Summary:
             submitted_ns=self._submitted_ns,
             started_ns=self._started_ns,
             finished_ns=self._finished_ns,
+            user=self._state.user,
+            priority=self._state.priority,
         )
 
     def _take(self, record: Record) -> None:

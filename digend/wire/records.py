@@ -19,6 +19,8 @@ class JobState:
 
     state: str
     reason: str = ""
+    user: str = ""
+    priority: int = 0
     kind: Literal["job_state"] = "job_state"
 
 

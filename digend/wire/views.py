@@ -51,8 +51,6 @@ class JobView:
     finished_ns: int | None
     user: str = ""
     priority: int = 0
-    nodes: tuple[str, ...] | None = None
-    """Those whose workers may be the job's; None: all."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

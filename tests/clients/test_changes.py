@@ -42,7 +42,7 @@ def test_a_request_and_what_is_said_of_it(digenctl: Digenctl, canned: Canned, ve
     assert getattr(asked, "by", "somebody")
 
 
-@pytest.mark.parametrize("verb", list(ASKED))
+@pytest.mark.parametrize("verb", ["pause", "undrain"])
 def test_as_json(digenctl: Digenctl, verb: str) -> None:
     result = digenctl(verb, *ASKED[verb][0], "--json", "--dry-run")
     said = json.loads(result.stdout)
@@ -52,7 +52,7 @@ def test_as_json(digenctl: Digenctl, verb: str) -> None:
     assert {"state", "reason"} <= said.keys()
 
 
-@pytest.mark.parametrize("verb", list(ASKED))
+@pytest.mark.parametrize("verb", ["pause", "drain"])
 def test_refused_by_the_driver(digenctl: Digenctl, canned: Canned, verb: str) -> None:
     canned.refusal = (ExitCode.USAGE, "job shapes-002 is completed: it is over")
     result = digenctl(verb, *ASKED[verb][0])

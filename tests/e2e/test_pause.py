@@ -55,9 +55,9 @@ def test_interrupted_waiting_leaves_the_job_alone(cluster: Cluster) -> None:
     cluster.sees("waited", lambda view: view.state == "running", "it runs")
     time.sleep(2.0)  # for the client to have begun
     waiting.send_signal(SIGINT)
-    assert waiting.stderr is not None
-    assert "job waited goes on" in waiting.stderr.read()
-    assert waiting.wait(20) == 130
+    _, errors = waiting.communicate(timeout=20)
+    assert "job waited goes on" in errors
+    assert waiting.returncode == 130
     cluster.ctl("cancel", "waited", "--after", "global-step")
     wait_until(lambda: cluster.driver.job("waited").job.state == "cancelled", "it is cancelled")
     detail = cluster.driver.job("waited")
