@@ -1,7 +1,9 @@
 """Keys on real sockets: who gets in, whose each message is, and what its role lets it say."""
 
 import asyncio
+import contextlib
 import socket
+import struct
 import threading
 from collections.abc import AsyncIterator
 from typing import Any
@@ -9,7 +11,11 @@ from typing import Any
 import msgpack
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from zmq.utils import z85
 
+from digend.config.keyfiles import Z85, is_key
 from digend.net.blobs import BlobClient, BlobLost, BlobServer
 from digend.net.client import Client, DriverUnreachable, NotAdmitted
 from digend.net.link import Link
@@ -32,6 +38,10 @@ from tests.net.keyed import ROLES, Keys
 
 BEAT = Heartbeat(session="s", seq=1)
 LOCAL = "tcp://127.0.0.1"
+
+
+def z85_of(data: bytes) -> str:
+    return str(z85.encode(data).decode())
 
 
 @pytest.fixture
@@ -334,3 +344,31 @@ async def test_blobs_of_other_machines_come_with_a_key_or_not_at_all(keys: Keys,
 
 def _fields(ref: Any) -> dict[str, Any]:
     return {name: getattr(ref, name) for name in type(ref).__dataclass_fields__}
+
+
+# ---------------------------------------------------------------------------------------------------- addresses
+
+
+@pytest.mark.parametrize("host", ["[::1]", "lo", "*", "localhost"])
+async def test_any_kind_of_host_is_served_with_keys(keys: Keys, host: str) -> None:
+    server = await ControlServer.bind(f"tcp://{host}", security=keys.of("box-a"))
+    port = server.address.rpartition(":")[2]
+    name = "127.0.0.1" if host == "lo" else host
+    link = Link.connect(f"tcp://{name}:{port}", security=keys.of("box-b"))
+    async with asyncio.timeout(10):
+        await link.connected()
+    assert link.send(BEAT)
+    assert (await _next(server))[1] == BEAT
+    link.close(0)
+    server.close(0)
+
+
+@given(text=st.text(alphabet=Z85 + '"~', min_size=39, max_size=41) | st.binary(min_size=32, max_size=32).map(z85_of))
+def test_what_is_taken_for_a_key_is_one_for_zeromq(text: str) -> None:
+    try:
+        is_key(text)
+    except ValueError:
+        with contextlib.suppress(ValueError, KeyError, struct.error):
+            assert z85_of(z85.decode(text)) != text or len(text) != 40
+    else:
+        assert z85_of(z85.decode(text)) == text
