@@ -4,7 +4,7 @@ Owns the arithmetic of its figures; decides nothing. Invariant: reads the state 
 nothing of it.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from math import fsum, isfinite
 
 from broker.microbatch import MicroBatch, Outcome
@@ -38,7 +38,7 @@ def step_record(
         seconds=(state.now - job.step_start_ns) * NS,
         reward_mean=mean,
         reward_std=std,
-        components={name: mean_and_std(values)[0] for name, values in components.items()},
+        components={name: mean_and_std(values)[0] for name, values in components.items()} | _latencies(components),
         component_stds={name: mean_and_std(values)[1] for name, values in components.items()},
         component_zero_std=_without_spread(batches, list(components)),
         num_samples=sum(sum(batch.sizes) for batch in batches),
@@ -100,6 +100,18 @@ def _components(batches: Sequence[MicroBatch]) -> dict[str, list[float]]:
                 for name, value in score.components.items():
                     values.setdefault(name, []).append(value)
     return values
+
+
+def _latencies(components: Mapping[str, Sequence[float]]) -> dict[str, float]:
+    """Median and 95th percentile (nearest rank) of each part named latency_s: its mean alone hides the slow ones."""
+    found: dict[str, float] = {}
+    for name, values in components.items():
+        stem, dot, last = name.rpartition(".")
+        if last == "latency_s":
+            ordered = sorted(values)
+            for percent in (50, 95):
+                found[f"{stem}{dot}latency_p{percent}_s"] = ordered[-(-percent * len(ordered) // 100) - 1]
+    return found
 
 
 def _without_spread(batches: Sequence[MicroBatch], names: Sequence[str]) -> dict[str, float]:

@@ -33,7 +33,7 @@ _NOWHERE = Source(path="", text="", table={})
 class JobInputs:
     """A job file and the files it names, all valid. `eval_prompts` None: the training prompts serve.
 
-    `warnings`: what the algorithm knows to go wrong, a line each, beginning with the key.
+    `warnings`: what algorithm and rewards know to go wrong, a line each, beginning with the key.
     """
 
     config: JobConfig
@@ -74,7 +74,10 @@ def read_job(path: str | os.PathLike[str], overrides: Sequence[str] = ()) -> Job
     if config is None or problems:
         raise ConfigError(_sorted(problems, source))
     return JobInputs(
-        config=config, prompts=prompts, eval_prompts=eval_prompts or None, warnings=_algorithm_warnings(config)
+        config=config,
+        prompts=prompts,
+        eval_prompts=eval_prompts or None,
+        warnings=(*_algorithm_warnings(config), *_reward_warnings(config)),
     )
 
 
@@ -143,6 +146,17 @@ def _agreement_problems(config: JobConfig, prompts: Sequence[PromptRow], source:
 def _algorithm_warnings(config: JobConfig) -> tuple[str, ...]:
     spec = plugins.algorithm_spec(config.algorithm.name)
     return tuple(spec.warnings(spec.options.model_validate(config.algorithm.options), config))
+
+
+def _reward_warnings(config: JobConfig) -> Iterator[str]:
+    metrics = [(f"eval.metrics[{at}]", each.name, each.options) for at, each in enumerate(config.eval.metrics)]
+    rewards = [(f"rewards[{at}]", each.name, each.options) for at, each in enumerate(config.rewards)]
+    for where, name, options in (*rewards, *metrics):
+        if is_file_reward(name):
+            continue
+        spec = plugins.reward_spec(name)
+        for option, message in spec.warnings(spec.options.model_validate(options), config):
+            yield f"{where}.options.{option}: {message}" if option else f"{where} ({name}): {message}"
 
 
 def _rule_problems(config: JobConfig, source: Source) -> list[Problem]:

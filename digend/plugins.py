@@ -46,6 +46,7 @@ OWN: Final[Mapping[str, Mapping[str, str]]] = {
         "jpeg_incompressibility": "digend.rewards.jpeg:incompressibility",
         "shapes_both": "digend.rewards.shapes:both",
         "shapes_independent": "digend.rewards.shapes:independent",
+        "http_service": "digend.rewards.http_service:spec",
     },
 }
 _WORDS: Final = {MODELS: "model family", ALGORITHMS: "algorithm", REWARDS: "reward"}

@@ -9,6 +9,7 @@ import logging
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import cast
 
@@ -18,7 +19,7 @@ from pydantic import BaseModel
 
 from digend.config.job import JobConfig
 from digend.engines.diversity import diversity
-from digend.engines.protocols import Context, TaskFault
+from digend.engines.protocols import Cancelled, Context, TaskFault
 from digend.plugins import load_object, reward_spec, validate_options
 from digend.rewards.files import is_file_reward, load_file_reward
 from digend.rewards.spec import Batch, Reward, Scores
@@ -37,6 +38,7 @@ class Scorer:
     label: str
     weight: float | None
     reward: Reward
+    cuts_itself: bool = False
 
 
 @dataclass(slots=True)
@@ -57,21 +59,24 @@ def build_scorers(config: JobConfig, device: str, folders: Sequence[Path]) -> li
     wanted += [(f"eval.metrics[{at}]", each.name, None, each.options) for at, each in enumerate(config.eval.metrics)]
     for where, name, weight, options in wanted:
         try:
-            reward = _build(where, name, options, device, folders)
+            reward, cuts_itself = _build(where, name, options, device, folders)
         except Exception as error:
             raise TaskFault("config", f"{where} ({name}): {error}") from error
-        scorers.append(Scorer(_label(name, [each.label for each in scorers]), weight, reward))
+        scorers.append(Scorer(_label(name, [each.label for each in scorers]), weight, reward, cuts_itself))
     return scorers
 
 
-def _build(where: str, name: str, options: Mapping[str, object], device: str, folders: Sequence[Path]) -> Reward:
+def _build(
+    where: str, name: str, options: Mapping[str, object], device: str, folders: Sequence[Path]
+) -> tuple[Reward, bool]:
+    """The reward, and whether it cuts its samples itself."""
     if is_file_reward(name):
         if options:
             raise ValueError(f"{where}.options: a reward from a file takes no options")
-        return load_file_reward(name, folders)
+        return load_file_reward(name, folders), False
     spec = reward_spec(name)
     build = cast(Build, load_object(spec.builder))
-    return build(validate_options(spec, options, f"{where}.options"), device)
+    return build(validate_options(spec, options, f"{where}.options"), device), spec.cuts_itself
 
 
 def _label(name: str, taken: Sequence[str]) -> str:
@@ -88,16 +93,24 @@ def score(scorers: Sequence[Scorer], task: ScoreTask, batch_size: int, context: 
         pixels = _fetch(task.items, context)
     used = [each for each in scorers if each.weight is not None or task.purpose == "evaluate"]
     tallies = [_Tally() for _ in task.items]
+    num = len(task.items)
     with context.stage("score"):
-        for start in range(0, len(task.items), batch_size):
-            rows = slice(start, start + batch_size)
-            batch = _batch(task.items[rows], pixels[rows])
-            for scorer in used:
+        for at, scorer in enumerate(used):
+            size = num if scorer.cuts_itself else batch_size
+            for start in range(0, num, size):
+                rows = slice(start, start + size)
+                told = partial(_tell, context, at * num + start, len(used) * num)
+                batch = _batch(task.items[rows], pixels[rows], told)
                 _apply(scorer, batch, tallies[rows])
-            context.progress(min(start + batch_size, len(task.items)), len(task.items))
+                told(len(batch.prompts))
         metrics = _group_metrics(task, pixels) if task.purpose == "evaluate" else {}
     scores = tuple(_result(item, tally) for item, tally in zip(task.items, tallies, strict=True))
     return ScoreResult(scores=scores, group_metrics=metrics)
+
+
+def _tell(context: Context, before: int, total: int, num: int) -> None:
+    """Progress is one sample scored by one reward."""
+    context.progress(before + num, total)
 
 
 def _fetch(items: Sequence[ScoreItem], context: Context) -> list[Pixels]:
@@ -109,11 +122,12 @@ def _fetch(items: Sequence[ScoreItem], context: Context) -> list[Pixels]:
     return [to_numpy(blobs[item.blob][name]) for name, item in zip(names, items, strict=True)]
 
 
-def _batch(items: Sequence[ScoreItem], pixels: Sequence[Pixels]) -> Batch:
+def _batch(items: Sequence[ScoreItem], pixels: Sequence[Pixels], told: Callable[[int], None]) -> Batch:
     return Batch(
         pixels=np.stack(pixels).astype(np.float32) / np.float32(255),
         prompts=[item.prompt.text for item in items],
         metadata=[item.prompt.metadata for item in items],
+        scored=told,
     )
 
 
@@ -122,6 +136,8 @@ def _apply(scorer: Scorer, batch: Batch, tallies: Sequence[_Tally]) -> None:
     try:
         scores = scorer.reward.score(batch)
         failure = _misfit(scores, len(tallies))
+    except Cancelled:
+        raise
     except Exception as error:
         scores, failure = Scores(values=()), f"raised {type(error).__name__}: {error}"
     if failure is not None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Protocol
 
@@ -12,6 +12,8 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
+    from digend.config.job import JobConfig
+
 
 class NoOptions(BaseModel):
     """For rewards without options."""
@@ -19,20 +21,30 @@ class NoOptions(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
 
 
+def _nobody(num: int) -> None:
+    """Nobody is told."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Batch:
-    """Samples to score. pixels [B, 3, H, W] (image) or [B, F, 3, H, W] (video), float32 in [0, 1], numpy on the CPU."""
+    """Samples to score. pixels [B, 3, H, W] (image) or [B, F, 3, H, W] (video), float32 in [0, 1], numpy on the CPU.
+
+    A slow reward calls `scored(n)` with how many it has so far, from the thread it was called on: each sample renews
+    the lease. It raises where nobody wants the scores any more; let that through.
+    """
 
     pixels: NDArray[np.float32]
     prompts: Sequence[str]
     metadata: Sequence[Mapping[str, str]]
+    scored: Callable[[int], None] = _nobody
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Scores:
     """One value a sample, larger is better, plus named parts for the curves (each one value a sample).
 
-    A value of None is a sample that could not be scored; `failures[i]` says why.
+    A value of None is a sample that could not be scored; `failures[i]` says why. A part named `latency_s` is a time:
+    its median and 95th percentile are curves too.
     """
 
     values: Sequence[float | None]
@@ -46,9 +58,18 @@ class Reward(Protocol):
     def score(self, batch: Batch) -> Scores: ...
 
 
+def no_warnings(options: BaseModel, config: JobConfig) -> Iterable[tuple[str, str]]:
+    """Most rewards have none."""
+    return ()
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RewardSpec:
     name: str
     options: type[BaseModel]
     builder: str
     """"module:function" of `build(options: BaseModel, device: str) -> Reward`."""
+    cuts_itself: bool = False
+    """It is handed all samples of a task at once, and not `sampling.rollout_batch` at most."""
+    warnings: Callable[[BaseModel, JobConfig], Iterable[tuple[str, str]]] = no_warnings
+    """(option, or "" for the reward as a whole; what will go wrong) of valid options, told at submit."""

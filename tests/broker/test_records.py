@@ -9,12 +9,12 @@ from random import Random
 import pytest
 
 from broker.harness import Simulation
-from broker.harness_engine import Slot
+from broker.harness_engine import Sample, Slot
 from broker.harness_shell import Shell
 from broker.harness_times import Times
 from broker.spec import JobSpec
 from digend.wire.records import IdleRecord, StepRecord, TaskFailure, TaskRecord
-from digend.wire.tasks import ResultBody, TaskBody, TaskError
+from digend.wire.tasks import ResultBody, SampleScore, TaskBody, TaskError
 from tests.broker.audit import check_seconds
 from tests.broker.support import (
     GENERATOR,
@@ -182,3 +182,16 @@ def test_with_fewer_samples_than_generators_micro_batches_take_turns() -> None:
     assert {worker for worker, _ in made[1]} == {"n/generator/2", "n/generator/3"}
     starts = [min(start for _, start in made[index]) for index in range(4)]
     assert starts[0] == starts[1] < starts[2] == starts[3]
+
+
+def test_times_of_a_service_are_told_as_percentiles() -> None:
+    taken = {0: 0.1, 1: 0.2, 2: 0.3, 3: 5.0}
+
+    def served(sample: Sample) -> SampleScore:
+        parts = {"judge": 1.0, "judge.latency_s": taken[sample.index]}
+        return SampleScore(prompt=sample.prompt, index=sample.index, reward=sample.index * 0.5, components=parts)
+
+    (step,) = bodies(finished(job(num_global_steps=1), scorer=served), StepRecord)
+    assert step.components["judge.latency_s"] == pytest.approx(1.4)
+    assert (step.components["judge.latency_p50_s"], step.components["judge.latency_p95_s"]) == (0.2, 5.0)
+    assert set(step.component_stds) == {"judge", "judge.latency_s"}

@@ -31,7 +31,7 @@ def test_names_find_specs() -> None:
         (plugins.model_spec, "fluxx", "unknown model family 'fluxx'; did you mean flux?"),
         (plugins.algorithm_spec, "flow-grpo", "unknown algorithm 'flow-grpo'; did you mean flow_grpo?"),
         (plugins.reward_spec, "shape_both", "did you mean shapes_both?"),
-        (plugins.reward_spec, "zzz", "known: jpeg_compressibility, jpeg_incompressibility"),
+        (plugins.reward_spec, "zzz", "jpeg_compressibility, jpeg_incompressibility"),
     ],
 )
 def test_unknown_names_name_the_nearest(call: object, name: str, words: str) -> None:
