@@ -223,6 +223,11 @@ class ScheduleConfig(Section):
     scoring: Literal["colocated", "dedicated"] = Field(
         "colocated", description="Generators score, or reward processes do."
     )
+    decode: Literal["generator", "reward"] = Field(
+        "generator",
+        description="Who decodes what is trained. reward: latents travel to the reward processes, which load the VAE; "
+        'only with scoring = "dedicated". Evaluation is always decoded where it is generated.',
+    )
     lease_s: Annotated[
         float, Field(gt=0, description="A task without progress for this long is given to another worker.")
     ] = 60.0

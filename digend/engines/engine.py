@@ -24,6 +24,7 @@ from digend.engines import encoding, restoring, rollout, scoring
 from digend.engines.devices import gpu_name
 from digend.engines.jobs import Job, load_job, parse_config, sigma_list
 from digend.engines.peaks import peak_flops
+from digend.engines.pictures import LatePictures, is_decoded_by_reward
 from digend.engines.policy import EMA, OLD
 from digend.engines.protocols import Context, TaskFault
 from digend.engines.publishing import publish
@@ -87,6 +88,7 @@ class LocalEngine:
         self._job: Job | None = None
         self._trainer: Trainer | None = None
         self._scorers: list[scoring.Scorer] | None = None
+        self._late: LatePictures | None = None
         self._actions: dict[str, Callable[..., ResultBody]] = {
             "prepare": self._prepare,
             "encode": self._encode,
@@ -150,6 +152,8 @@ class LocalEngine:
         try:
             with context.stage("load"):
                 if self._role == "reward":
+                    if config.schedule.decode == "reward":
+                        self._late = LatePictures(config, self._device)
                     self._scorers = scoring.build_scorers(config, self._device, self._reward_paths)
                     return PrepareResult(base_digest="", num_parameters=0, num_trainable=0, sigmas=(), eval_sigmas=())
                 job = load_job(task, config, self._device, trains=self._role == "trainer")
@@ -205,7 +209,8 @@ class LocalEngine:
         if self._scorers is None:
             with context.stage("load"):
                 self._scorers = scoring.build_scorers(config, self._device, self._reward_paths)
-        return scoring.score(self._scorers, task, config.sampling.rollout_batch, context)
+        late = self._late if is_decoded_by_reward(config, task.purpose) else None
+        return scoring.score(self._scorers, task, config.sampling.rollout_batch, context, late)
 
     def _update(self, task: UpdateTask, context: Context) -> UpdateResult:
         return self._training(task.job).update(task, context)
@@ -241,7 +246,7 @@ class LocalEngine:
         return generates and config.schedule.scoring == "colocated"
 
     def _unload(self) -> None:
-        self._config = self._job = self._trainer = self._scorers = None
+        self._config = self._job = self._trainer = self._scorers = self._late = None
         if self._device.startswith("cuda"):
             gc.collect()
             torch.cuda.empty_cache()

@@ -21,6 +21,7 @@ from digend.diffusion.kernels import transition
 from digend.engines.arrays import to_array
 from digend.engines.flops import shape_of
 from digend.engines.jobs import Job
+from digend.engines.pictures import LATENTS, PIXELS, is_decoded_by_reward, to_pixels
 from digend.engines.protocols import Context, TaskFault
 from digend.models.spec import Condition
 from digend.wire.refs import BlobRef
@@ -58,6 +59,9 @@ def generate(job: Job, task: GenerateTask, context: Context) -> GenerateResult:
                 roll.advance(index)
                 context.progress(number * num_timesteps + index + 1, len(chunks) * num_timesteps)
             trajectory.update(roll.trajectory())
+        if is_decoded_by_reward(job.config, task.purpose):
+            pixels.update(_undecoded(chunk, roll.latents))
+            continue
         with context.stage("decode"):
             pixels.update(_decode(job, chunk, roll.latents))
     kept: BlobRef | None = context.serve(trajectory) if trajectory else None
@@ -192,6 +196,11 @@ def _samples(job: Job, task: GenerateTask, context: Context) -> list[_Sample]:
 
 
 def _decode(job: Job, samples: Sequence[_Sample], latents: Tensor) -> dict[str, Array]:
-    """uint8 pixels [3, H, W] or [F, 3, H, W] a sample, rounded as the stock pipeline rounds its pictures."""
-    pixels = (job.model.decode(latents, job.shape) * 255).round().to(torch.uint8)
-    return {f"{sample.key}/pixels": to_array(each) for sample, each in zip(samples, pixels, strict=True)}
+    """uint8 pixels [3, H, W] or [F, 3, H, W] a sample."""
+    pixels = to_pixels(job.model, latents, job.shape)
+    return {f"{sample.key}/{PIXELS}": to_array(each) for sample, each in zip(samples, pixels, strict=True)}
+
+
+def _undecoded(samples: Sequence[_Sample], latents: Tensor) -> dict[str, Array]:
+    """The last latents of each sample, for the reward process to decode."""
+    return {f"{sample.key}/{LATENTS}": to_array(each) for sample, each in zip(samples, latents, strict=True)}

@@ -19,12 +19,13 @@ from pydantic import BaseModel
 
 from digend.config.job import JobConfig
 from digend.engines.diversity import diversity
+from digend.engines.pictures import LATENTS, PIXELS, LatePictures
 from digend.engines.protocols import Cancelled, Context, TaskFault
 from digend.plugins import load_object, reward_spec, validate_options
 from digend.rewards.files import is_file_reward, load_file_reward
 from digend.rewards.spec import Batch, Reward, Scores
 from digend.wire.tasks import SampleScore, ScoreItem, ScoreResult, ScoreTask
-from digend.wire.tensors import to_numpy
+from digend.wire.tensors import Array, to_numpy
 
 _log = logging.getLogger(__name__)
 Pixels = NDArray[np.uint8]
@@ -87,19 +88,27 @@ def _label(name: str, taken: Sequence[str]) -> str:
     return label if count == 0 else f"{label}#{count + 1}"
 
 
-def score(scorers: Sequence[Scorer], task: ScoreTask, batch_size: int, context: Context) -> ScoreResult:
-    """Score all items. Raises TaskFault("blob_lost") or Cancelled, and nothing that a reward raises."""
+def score(
+    scorers: Sequence[Scorer], task: ScoreTask, batch_size: int, context: Context, late: LatePictures | None = None
+) -> ScoreResult:
+    """Score all items; `late`: they are latents, which it decodes.
+
+    Raises TaskFault("blob_lost") or Cancelled, and nothing that a reward raises.
+    """
     with context.stage("fetch"):
-        pixels = _fetch(task.items, context)
+        arrays = _fetch(task.items, PIXELS if late is None else LATENTS, context)
     used = [each for each in scorers if each.weight is not None or task.purpose == "evaluate"]
     tallies = [_Tally() for _ in task.items]
     num = len(task.items)
+    decoded = 0 if late is None else num
+    total = decoded + len(used) * num
+    pixels = _pixels(arrays, batch_size, partial(_tell, context, 0, total), context, late)
     with context.stage("score"):
         for at, scorer in enumerate(used):
             size = num if scorer.cuts_itself else batch_size
             for start in range(0, num, size):
                 rows = slice(start, start + size)
-                told = partial(_tell, context, at * num + start, len(used) * num)
+                told = partial(_tell, context, decoded + at * num + start, total)
                 batch = _batch(task.items[rows], pixels[rows], told)
                 _apply(scorer, batch, tallies[rows])
                 told(len(batch.prompts))
@@ -109,17 +118,34 @@ def score(scorers: Sequence[Scorer], task: ScoreTask, batch_size: int, context: 
 
 
 def _tell(context: Context, before: int, total: int, num: int) -> None:
-    """Progress is one sample scored by one reward."""
+    """Progress is one sample scored by one reward, or decoded."""
     context.progress(before + num, total)
 
 
-def _fetch(items: Sequence[ScoreItem], context: Context) -> list[Pixels]:
-    names = [f"{item.prompt.uid}/{item.index}/pixels" for item in items]
+def _pixels(
+    arrays: Sequence[Array],
+    batch_size: int,
+    told: Callable[[int], None],
+    context: Context,
+    late: LatePictures | None,
+) -> list[Pixels]:
+    if late is None:
+        return [to_numpy(each) for each in arrays]
+    pixels: list[Pixels] = []
+    with context.stage("decode"):
+        for start in range(0, len(arrays), batch_size):
+            pixels += late.decode(arrays[start : start + batch_size])
+            told(len(pixels))
+    return pixels
+
+
+def _fetch(items: Sequence[ScoreItem], kind: str, context: Context) -> list[Array]:
+    names = [f"{item.prompt.uid}/{item.index}/{kind}" for item in items]
     blobs = {
         ref: context.pull(ref, [name for name, item in zip(names, items, strict=True) if item.blob == ref])
         for ref in dict.fromkeys(item.blob for item in items)
     }
-    return [to_numpy(blobs[item.blob][name]) for name, item in zip(names, items, strict=True)]
+    return [blobs[item.blob][name] for name, item in zip(names, items, strict=True)]
 
 
 def _batch(items: Sequence[ScoreItem], pixels: Sequence[Pixels], told: Callable[[int], None]) -> Batch:

@@ -42,4 +42,5 @@ spec = ModelSpec(
     sharding_units=("transformer_blocks", "single_transformer_blocks"),
     geometry="digend.models.flux:geometry",
     loader="digend.models.flux_model:load",
+    decoder="digend.models.flux_model:load_decoder",
 )

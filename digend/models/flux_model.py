@@ -15,7 +15,7 @@ from pydantic import BaseModel
 from torch import Tensor
 
 from digend.models.flux import FluxOptions
-from digend.models.pipelines import check_folder, check_tokens, load_pipeline
+from digend.models.pipelines import check_folder, check_tokens, load_pipeline, load_vae
 from digend.models.shapes import check_one_frame, check_size
 from digend.models.spec import Condition, Shape
 from digend.models.stock import StockModel, evenly, on_cpu
@@ -87,7 +87,7 @@ class FluxModel(StockModel):
     def decode(self, latents: Tensor, shape: Shape) -> Tensor:
         vae = self._pipeline.vae
         unpacked = self._pipeline._unpack_latents(
-            latents.to(vae.dtype), shape.height, shape.width, self._pipeline.vae_scale_factor
+            latents.to(self.device, vae.dtype), shape.height, shape.width, self._pipeline.vae_scale_factor
         )
         with torch.no_grad():
             image = vae.decode((unpacked / vae.config.scaling_factor) + vae.config.shift_factor, return_dict=False)[0]
@@ -108,3 +108,11 @@ def load(path: str, device: str, dtype: str, options: BaseModel) -> FluxModel:
     pipeline = load_pipeline(path, device, number_type)
     check_tokens(options.max_sequence_length, pipeline.tokenizer_2, f"{path}/tokenizer_2")
     return FluxModel(pipeline, path, number_type, options)
+
+
+def load_decoder(path: str, device: str, dtype: str, options: BaseModel) -> FluxModel:
+    """For `decode` alone. Raises OSError or ValueError that name the file."""
+    assert isinstance(options, FluxOptions)
+    check_folder(path, "FluxPipeline", ("vae",))
+    number_type: torch.dtype = getattr(torch, dtype)
+    return FluxModel(load_vae(path, device, number_type), path, number_type, options)

@@ -50,4 +50,5 @@ spec = ModelSpec(
     sharding_units=("transformer_blocks", "single_transformer_blocks"),
     geometry="digend.models.hunyuan_video:geometry",
     loader="digend.models.hunyuan_video_model:load",
+    decoder="digend.models.hunyuan_video_model:load_decoder",
 )

@@ -18,7 +18,7 @@ from torch import Tensor
 
 from digend.models import guidance
 from digend.models.hunyuan_video import HunyuanVideoOptions
-from digend.models.pipelines import check_folder, load_pipeline
+from digend.models.pipelines import check_folder, load_pipeline, load_vae
 from digend.models.shapes import check_frames, check_size
 from digend.models.spec import Condition, Shape
 from digend.models.stock import NEGATIVE, StockModel, on_cpu, video_pixels
@@ -82,7 +82,7 @@ class HunyuanVideoModel(StockModel):
         """[B, F, 3, H, W], or [B, 3, H, W] for one frame."""
         vae = self._pipeline.vae
         with torch.no_grad():
-            video = vae.decode(latents.to(vae.dtype) / vae.config.scaling_factor, return_dict=False)[0]
+            video = vae.decode(latents.to(self.device, vae.dtype) / vae.config.scaling_factor, return_dict=False)[0]
         return video_pixels(self._pipeline, video, shape)
 
     def _embed(self, prompts: list[str]) -> list[dict[str, Tensor]]:
@@ -99,3 +99,11 @@ def load(path: str, device: str, dtype: str, options: BaseModel) -> HunyuanVideo
     check_folder(path, "HunyuanVideoPipeline", _WEIGHTS)
     number_type: torch.dtype = getattr(torch, dtype)
     return HunyuanVideoModel(load_pipeline(path, device, number_type), path, number_type, options)
+
+
+def load_decoder(path: str, device: str, dtype: str, options: BaseModel) -> HunyuanVideoModel:
+    """For `decode` alone. Raises OSError or ValueError that name the file."""
+    assert isinstance(options, HunyuanVideoOptions)
+    check_folder(path, "HunyuanVideoPipeline", ("vae",))
+    number_type: torch.dtype = getattr(torch, dtype)
+    return HunyuanVideoModel(load_vae(path, device, number_type), path, number_type, options)

@@ -54,6 +54,24 @@ def load_pipeline(path: str, device: str, dtype: torch.dtype, trained: Sequence[
     Raises OSError with the folder's name for whatever diffusers cannot read, and where a tensor of a module that is to
     be trained is not bound to one of the folder: diffusers would leave it at random values and only say so.
     """
+    pipeline = _stock(path, dtype, {})
+    for name in trained:
+        _check_bound(Path(path) / name, getattr(pipeline, name))
+    _settle(pipeline, device)
+    return pipeline
+
+
+def load_vae(path: str, device: str, dtype: torch.dtype) -> Any:
+    """The stock pipeline with its VAE and nothing else, for a process that only decodes."""
+    listed = json.loads((Path(path) / "model_index.json").read_text("utf-8"))
+    others = [name for name, kind in listed.items() if isinstance(kind, list) and name not in ("vae", "scheduler")]
+    pipeline = _stock(path, dtype, dict.fromkeys(others))
+    _settle(pipeline, device)
+    return pipeline
+
+
+def _stock(path: str, dtype: torch.dtype, components: Mapping[str, None]) -> Any:
+    """What diffusers makes of a folder; `components` are left out."""
     _silence()
     from diffusers import DiffusionPipeline
 
@@ -62,23 +80,25 @@ def load_pipeline(path: str, device: str, dtype: torch.dtype, trained: Sequence[
         with warnings.catch_warnings():
             # Newer releases call the argument dtype, older ones know torch_dtype only.
             warnings.filterwarnings("ignore", message=".*torch_dtype", category=FutureWarning)
-            pipeline: Any = DiffusionPipeline.from_pretrained(
+            return DiffusionPipeline.from_pretrained(
                 path,
                 torch_dtype={"default": dtype, "vae": torch.float32 if half else dtype},
                 local_files_only=True,
                 use_safetensors=True,
+                **components,
             )
     except Exception as error:
         raise OSError(f"model.path: {path} cannot be loaded: {error}") from error
-    for name in trained:
-        _check_bound(Path(path) / name, getattr(pipeline, name))
+
+
+def _settle(pipeline: Any, device: str) -> None:
+    """Frozen, in eval mode, aligned, on the device."""
     pipeline.set_progress_bar_config(disable=True)
     for module in pipeline.components.values():
         if isinstance(module, torch.nn.Module):
             module.requires_grad_(False).eval()
             align(module)
             module.to(device)
-    return pipeline
 
 
 def _check_bound(folder: Path, module: torch.nn.Module) -> None:

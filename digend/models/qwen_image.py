@@ -49,4 +49,5 @@ spec = ModelSpec(
     sharding_units=("transformer_blocks",),
     geometry="digend.models.qwen_image:geometry",
     loader="digend.models.qwen_image_model:load",
+    decoder="digend.models.qwen_image_model:load_decoder",
 )

@@ -18,7 +18,7 @@ from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
 
 from digend.models import guidance
-from digend.models.pipelines import check_folder, load_pipeline
+from digend.models.pipelines import check_folder, load_pipeline, load_vae
 from digend.models.qwen_image import QwenImageOptions
 from digend.models.shapes import check_one_frame, check_size
 from digend.models.spec import Condition, Shape
@@ -86,7 +86,9 @@ class QwenImageModel(StockModel):
 
     def decode(self, latents: Tensor, shape: Shape) -> Tensor:
         vae = self._pipeline.vae
-        unpacked = self._pipeline._unpack_latents(latents, shape.height, shape.width, self._pipeline.vae_scale_factor)
+        unpacked = self._pipeline._unpack_latents(
+            latents.to(self.device), shape.height, shape.width, self._pipeline.vae_scale_factor
+        )
         with torch.no_grad():
             image = vae.decode(denormalised(unpacked, vae), return_dict=False)[0][:, :, 0]
         pixels: Tensor = self._pipeline.image_processor.postprocess(image, output_type="pt")
@@ -119,3 +121,11 @@ def load(path: str, device: str, dtype: str, options: BaseModel) -> QwenImageMod
     check_folder(path, "QwenImagePipeline", _WEIGHTS)
     number_type: torch.dtype = getattr(torch, dtype)
     return QwenImageModel(load_pipeline(path, device, number_type), path, number_type, options)
+
+
+def load_decoder(path: str, device: str, dtype: str, options: BaseModel) -> QwenImageModel:
+    """For `decode` alone. Raises OSError or ValueError that name the file."""
+    assert isinstance(options, QwenImageOptions)
+    check_folder(path, "QwenImagePipeline", ("vae",))
+    number_type: torch.dtype = getattr(torch, dtype)
+    return QwenImageModel(load_vae(path, device, number_type), path, number_type, options)

@@ -49,4 +49,5 @@ spec = ModelSpec(
     sharding_units=("transformer_blocks",),
     geometry="digend.models.sd3:geometry",
     loader="digend.models.sd3_model:load",
+    decoder="digend.models.sd3_model:load_decoder",
 )

@@ -16,7 +16,7 @@ from pydantic import BaseModel
 from torch import Tensor
 
 from digend.models import guidance
-from digend.models.pipelines import check_folder, check_tokens, load_pipeline
+from digend.models.pipelines import check_folder, check_tokens, load_pipeline, load_vae
 from digend.models.sd3 import Sd3Options
 from digend.models.shapes import check_one_frame, check_size
 from digend.models.spec import Condition, Shape
@@ -81,7 +81,7 @@ class Sd3Model(StockModel):
     def decode(self, latents: Tensor, shape: Shape) -> Tensor:
         vae = self._pipeline.vae
         with torch.no_grad():
-            scaled = (latents.to(vae.dtype) / vae.config.scaling_factor) + vae.config.shift_factor
+            scaled = (latents.to(self.device, vae.dtype) / vae.config.scaling_factor) + vae.config.shift_factor
             image = vae.decode(scaled, return_dict=False)[0]
         pixels: Tensor = self._pipeline.image_processor.postprocess(image, output_type="pt")
         return pixels.float().cpu()
@@ -108,3 +108,11 @@ def load(path: str, device: str, dtype: str, options: BaseModel) -> Sd3Model:
     if pipeline.tokenizer_3 is not None:
         check_tokens(options.max_sequence_length, pipeline.tokenizer_3, f"{path}/tokenizer_3")
     return Sd3Model(pipeline, path, number_type, options)
+
+
+def load_decoder(path: str, device: str, dtype: str, options: BaseModel) -> Sd3Model:
+    """For `decode` alone. Raises OSError or ValueError that name the file."""
+    assert isinstance(options, Sd3Options)
+    check_folder(path, "StableDiffusion3Pipeline", ("vae",))
+    number_type: torch.dtype = getattr(torch, dtype)
+    return Sd3Model(load_vae(path, device, number_type), path, number_type, options)

@@ -81,6 +81,14 @@ class Model(Protocol):
     def unload_encoders(self) -> None: ...
 
 
+class Decoder(Protocol):
+    """The part of a model that a process needs which only scores."""
+
+    def decode(self, latents: torch.Tensor, shape: Shape) -> torch.Tensor:
+        """As `Model.decode`; latents [B, *L] on any device."""
+        ...
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ModelSpec:
     """`load(path, device, dtype, options)` does the heavy imports. Raises OSError or ValueError that name the file."""
@@ -90,6 +98,9 @@ class ModelSpec:
     lora_targets: tuple[str, ...]
     loader: str
     """"module:function" of `load(path: str, device: str, dtype: str, options: BaseModel) -> Model`."""
+    decoder: str = ""
+    """"module:function" with the same arguments that loads what decoding needs and nothing else, a `Decoder`. Empty:
+    the family can be decoded where it is generated only."""
     trainable: tuple[str, ...] = ("transformer",)
     """Names of the components that learn: the keys of `Model.trainable`, for who cannot load the model."""
     sharding_units: tuple[str, ...] = ()

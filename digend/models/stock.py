@@ -31,7 +31,7 @@ class StockModel:
         self._pipeline = pipeline
         self._path = path
         self._dtype = dtype
-        self._device: torch.device = pipeline.transformer.device
+        self._device: torch.device = pipeline.vae.device
         self._negative_prompt = negative_prompt
         self._negative: Condition | None = None
         self._hooks: list[Any] = []

@@ -41,4 +41,5 @@ spec = ModelSpec(
     sharding_units=("blocks",),
     geometry="digend.models.wan:geometry",
     loader="digend.models.wan_model:load",
+    decoder="digend.models.wan_model:load_decoder",
 )

@@ -24,4 +24,5 @@ spec = ModelSpec(
     sharding_units=("blocks",),
     geometry="digend.models.wan:geometry",
     loader="digend.models.wan_model:load_two",
+    decoder="digend.models.wan_model:load_decoder",
 )

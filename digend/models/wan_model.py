@@ -16,7 +16,7 @@ from pydantic import BaseModel
 from torch import Tensor
 
 from digend.models import guidance
-from digend.models.pipelines import check_folder, check_tokens, load_pipeline
+from digend.models.pipelines import check_folder, check_tokens, load_pipeline, load_vae
 from digend.models.shapes import check_frames, check_size
 from digend.models.spec import Condition, Shape
 from digend.models.stock import NEGATIVE, StockModel, denormalised, on_cpu, video_pixels
@@ -109,7 +109,7 @@ class WanModel(StockModel):
         """[B, F, 3, H, W], or [B, 3, H, W] for one frame."""
         vae = self._pipeline.vae
         with torch.no_grad():
-            video = vae.decode(denormalised(latents, vae), return_dict=False)[0]
+            video = vae.decode(denormalised(latents.to(self.device), vae), return_dict=False)[0]
         return video_pixels(self._pipeline, video, shape)
 
     def _embed(self, prompts: list[str]) -> list[dict[str, Tensor]]:
@@ -148,3 +148,11 @@ def _load(path: str, device: str, dtype: str, options: BaseModel, trained: Seque
     if pipeline.config.expand_timesteps:
         raise ValueError(f"model.path: {path} has a timestep for each token (Wan2.2 TI2V), which this family has not")
     return WanModel(pipeline, path, number_type, options), pipeline
+
+
+def load_decoder(path: str, device: str, dtype: str, options: BaseModel) -> WanModel:
+    """For `decode` alone. Raises OSError or ValueError that name the file."""
+    assert isinstance(options, WanOptions)
+    check_folder(path, "WanPipeline", ("vae",))
+    number_type: torch.dtype = getattr(torch, dtype)
+    return WanModel(load_vae(path, device, number_type), path, number_type, options)

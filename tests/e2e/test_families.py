@@ -1,4 +1,7 @@
-"""Every model family through the daemons: two global steps, full and LoRA, with pictures or films in the run folder."""
+"""Every model family through the daemons: two global steps, with pictures or films in the run folder.
+
+Full, decoded and scored by the generators; and LoRA, decoded and scored by a reward process.
+"""
 
 from pathlib import Path
 from typing import Any
@@ -27,6 +30,7 @@ def test_two_global_steps(cluster: Cluster, tmp_path: Path, name: str, trainable
         *overrides(family, family.build(tmp_path / "model")),
         f"training.trainable={trainable}",
         "training.lora_rank=4",
+        *(("schedule.scoring=dedicated", "schedule.decode=reward") if trainable == "lora" else ()),
     )
     assert_counted_once(run, 2)
     assert_time_is_accounted_for(run, *run.summary["stage_seconds"])
