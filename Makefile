@@ -5,7 +5,7 @@ QUIET := OMP_NUM_THREADS=1 HF_HUB_OFFLINE=1 TOKENIZERS_PARALLELISM=false
 PYTEST := $(QUIET) $(BIN)/python -m pytest -q
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test lint format types imports unit e2e lab matrix assets docs bench-ablation bench-staleness bench clean
+.PHONY: help setup demo test lint format types imports unit e2e lab matrix assets docs bench-ablation bench-staleness bench-algorithms bench clean
 
 help:     ## list these commands
 	@sed -n 's/^\([a-z0-9-]*\): *\(setup\)\{0,1\} *## /  \1\t/p' $(MAKEFILE_LIST) | expand -t 20
@@ -57,6 +57,9 @@ bench-ablation: setup ## the live ablation: real daemons on pinned cores, about 
 
 bench-staleness: setup ## reward with and without staleness, five seeds each, about 20 minutes
 	$(QUIET) $(BIN)/python -m benchmarks.staleness_curves
+
+bench-algorithms: setup ## the demo under each algorithm, about 10 minutes
+	$(QUIET) $(BIN)/python -m benchmarks.algorithm_curves
 
 bench: setup ## all that needs no running cluster; results on stdout
 	for name in startup tag_search core_throughput robustness paper_figures thousand_workers; do \

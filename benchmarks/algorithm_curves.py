@@ -1,6 +1,7 @@
 """The demo under each algorithm, side by side: reward curves in one plot, last pictures beside each other.
 
     python -m benchmarks.algorithm_curves [--seeds 1] [--steps 14] [--out docs/images/algorithms.png]
+                                          [--pictures docs/images/algorithms-samples.png]
 
 Real runs (`digend up`, one generator, one trainer), one after another. Settings are each algorithm's recipe fitted to 8
 timesteps and to this little model (`RECIPES`); they were not searched over, so the plot says that each learns, not
@@ -8,13 +9,15 @@ which is best.
 """
 
 import argparse
-import shutil
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+
+from PIL import Image
 
 from benchmarks.curves import NODE, Curve, completed, curve_of, draw
 from clients.api import Digend
+from daemons.recorder.sheetmap import cut, read_map
 from scripts.demo_cluster import ROOT, running
 
 RECIPES = {
@@ -37,14 +40,19 @@ RECIPES = {
 }
 
 
+PROMPTS = (0, 7, 14, 21, 28, 11)
+"""Places in the prompts file: a colour and a shape each."""
+
+
 def main(arguments: Sequence[str]) -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--seeds", type=int, default=1)
     parser.add_argument("--steps", type=int, default=14)
     parser.add_argument("--out", type=Path, default=ROOT / "docs/images/algorithms.png")
-    parser.add_argument("--pictures", type=Path, help="also copy each run's last grid to this folder")
+    parser.add_argument("--pictures", type=Path, default=ROOT / "docs/images/algorithms-samples.png")
     options = parser.parse_args(arguments)
     curves: dict[str, list[Curve]] = {name: [] for name in RECIPES}
+    sheets: dict[str, Path] = {}
     with running(NODE) as cluster, Digend(f"ipc://{cluster.state}/driver.sock", timeout_s=30.0) as driver:
         for seed in range(options.seeds):
             for name, recipe in RECIPES.items():
@@ -52,15 +60,36 @@ def main(arguments: Sequence[str]) -> None:
                 curve, independent = (curve_of(driver, job, metric) for metric in ("reward", "shapes_independent"))
                 curves[name].append(curve)
                 print(f"{name}, seed {seed}: reward {_rise(curve)}, independent {_rise(independent)}", flush=True)
-                if options.pictures:
-                    _copy_pictures(cluster.runs / job / "samples", options.pictures, name)
+                samples = cluster.runs / job / "samples"
+                sheets |= {"before": sorted(samples.glob("step-*.png"))[0], name: last_sheet(samples)}
     draw(curves, options.out)
+    beside_each_other(sheets, options.pictures)
 
 
-def _copy_pictures(source: Path, folder: Path, name: str) -> None:
-    folder.mkdir(parents=True, exist_ok=True)
-    for grid in source.glob("*.png"):
-        shutil.copy(grid, folder / f"{name}-{grid.name}")
+def last_sheet(samples: Path) -> Path:
+    """The newest that the recorder has drawn; the very last may still be to come."""
+    return sorted(samples.glob("step-*.png"))[-1]
+
+
+def beside_each_other(sheets: Mapping[str, Path], out: Path) -> None:
+    """The first sample of some prompts, a column a sheet."""
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(1.1 * len(sheets) + 1.2, 1.1 * len(PROMPTS)), layout="constrained")
+    axes = figure.subplots(len(PROMPTS), len(sheets), squeeze=False)
+    for column, (name, path) in enumerate(sheets.items()):
+        mapped = read_map(path)
+        assert mapped is not None
+        with Image.open(path) as sheet:
+            pictures = [cut(sheet, mapped, mapped.rows[row])[0] for row in PROMPTS]
+        for place, (row, picture) in enumerate(zip(PROMPTS, pictures, strict=True)):
+            assert picture is not None
+            axes[place, column].imshow(picture.transpose(1, 2, 0))
+            axes[place, column].set(xticks=[], yticks=[])
+            if column == 0:
+                axes[place, 0].set_ylabel(mapped.rows[row].text, rotation=0, ha="right", va="center", fontsize=8)
+        axes[0, column].set_title(name, fontsize=8)
+    figure.savefig(out, dpi=120)
 
 
 def _rise(curve: Curve) -> str:
