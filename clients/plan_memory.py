@@ -133,7 +133,9 @@ def _geometry(job: JobConfig, model: _Model) -> Geometry | None:
 def _footprint(job: JobConfig, model: _Model, role: str) -> Footprint:
     rewards = _reward_bytes(job)
     if role == "reward":
-        return Footprint(device=rewards, host={})
+        late = [each for each in model.components if each.name == "vae" and job.schedule.decode == "reward"]
+        item = max(ITEM_BYTES[job.model.dtype], ITEM_BYTES["float32"])
+        return Footprint(device={**{each.name: each.num_parameters * item for each in late}, **rewards}, host={})
     geometry, memory = _geometry(job, model), job.model.memory
     saving = Saving(
         offload_encoders=memory.offload_encoders,

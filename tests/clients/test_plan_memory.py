@@ -91,6 +91,10 @@ def test_a_reward_counts_by_the_files_that_it_names(tmp_path: Path) -> None:
     found = memory_of(job, workers, "flux-dev").workers
     assert found["generator"].device["reward judge"] == found["reward"].device["reward judge"] == 1000
     assert "reward judge" not in found["trainer"].device
+    document["schedule"] |= {"scoring": "dedicated", "decode": "reward"}
+    late = memory_of(JobConfig.model_validate(document), workers, "flux-dev").workers
+    assert late["reward"].device == {"vae": 4 * SIZES["flux-dev"].others["vae"], "reward judge": 1000}
+    assert "reward judge" not in late["generator"].device
 
 
 def test_a_folder_is_read(digenctl: Digenctl) -> None:
