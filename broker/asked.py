@@ -17,6 +17,9 @@ from broker.losses import unassign
 from broker.placement import involved, serves
 from broker.state import Drain, Job, State
 from broker.stopping import cancel, pause, resume, resume_drained
+from digend.wire.records import OriginRecord
+from digend.wire.refs import CheckpointRef
+from digend.wire.tasks import CheckpointResult
 
 
 def submitted(state: State, event: JobSubmitted) -> None:
@@ -26,6 +29,26 @@ def submitted(state: State, event: JobSubmitted) -> None:
     state.jobs[job.id] = job
     job.state = ""
     set_state(state, job, "queued", "submitted")
+    if event.spec.origin is not None:
+        _start_from(state, job, event.spec.origin)
+
+
+def _start_from(state: State, job: Job, origin: CheckpointRef) -> None:
+    """A fork begins where the checkpoint was written, and writes its own copy first: the parent's may be deleted."""
+    job.checkpoint = CheckpointResult(path=origin.path, digest=origin.digest)
+    job.checkpoint_at, job.checkpoint_node = (origin.global_step, origin.version), origin.node
+    job.global_step, job.version = job.checkpoint_at
+    job.checkpoint_due = True
+    state.record(
+        job,
+        OriginRecord(
+            parent=origin.job,
+            global_step=origin.global_step,
+            version=origin.version,
+            path=origin.path,
+            digest=origin.digest,
+        ),
+    )
 
 
 def cancelled(state: State, event: CancelRequested) -> None:

@@ -97,7 +97,7 @@ def _open_next(state: State, job: Job) -> None:
     """An evaluation where one is due, else the next rollout, else the end."""
     spec, rules = job.spec, job.spec.evaluation
     last = job.global_step == spec.num_global_steps
-    label = "before" if job.global_step == 0 else "after" if last else "during"
+    label = "before" if job.global_step == spec.first_global_step else "after" if last else "during"
     due = label != "during" or (rules.every > 0 and job.global_step % rules.every == 0)
     if rules.enabled and due and job.at_border and not _was_evaluated(job):
         _open_evaluation(state, job, label)
@@ -110,7 +110,7 @@ def _open_next(state: State, job: Job) -> None:
 
 def _was_evaluated(job: Job) -> bool:
     # Before any update the weights are the same in every incarnation.
-    incarnation = 0 if job.global_step == 0 else job.incarnation
+    incarnation = 0 if job.global_step == job.spec.first_global_step else job.incarnation
     return (incarnation, job.global_step) in job.evaluated
 
 
@@ -190,11 +190,16 @@ def close_step(state: State, job: Job, result: CommitResult | None) -> None:
     job.at_border = job.global_step % job.spec.updates_per_rollout == 0
     job.assisted, job.trainer_waits = 0, False
     job.start_clock(state.now)
-    every = job.spec.checkpoint_every
-    if job.global_step == job.spec.num_global_steps or (every and job.global_step % every == 0):
+    if job.global_step == job.spec.num_global_steps or _checkpoint_every(job):
         job.checkpoint_due = True
     if job.num_skipped >= job.spec.max_skipped_steps:
         finish(state, job, "failed", f"{job.num_skipped} global steps in a row were skipped: {skipped}")
+
+
+def _checkpoint_every(job: Job) -> bool:
+    """Never inside a rollout that feeds several global steps: the rest of it could not be kept."""
+    every = job.spec.checkpoint_every
+    return bool(every) and job.at_border and job.global_step // every > job.checkpoint_at[0] // every
 
 
 def _close_evaluation(state: State, job: Job) -> None:
@@ -230,7 +235,7 @@ def _close_evaluation(state: State, job: Job) -> None:
         ),
     )
     free_batches(state, job, evaluation.micro_batches, keep_for=seq)
-    incarnation = 0 if evaluation.global_step == 0 else job.incarnation
+    incarnation = 0 if evaluation.global_step == job.spec.first_global_step else job.incarnation
     job.evaluated[incarnation, evaluation.global_step] = None
     job.evaluation = None
     _say(job, "")

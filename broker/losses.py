@@ -237,7 +237,7 @@ def restart(state: State, job: Job, why: str) -> None:
     job.evaluated.update({(job.incarnation, done): None for _, done in list(job.evaluated) if done <= step})
     free(state, [weights.blob for weights in job.published.values()])
     job.published.clear()
-    job.reset_wanted = job.checkpoint_due = False
+    job.reset_wanted, job.checkpoint_due = False, job.borrows
     if job.global_step == job.spec.num_global_steps and job.checkpoint is None:
         job.checkpoint_due = True
     job.trainer_waits = False

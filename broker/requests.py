@@ -24,6 +24,7 @@ def prepare(job: Job, worker: Worker) -> PrepareTask:
         incarnation=job.incarnation,
         config=job.spec.config,
         checkpoint=job.checkpoint.path if job.checkpoint and trainer else None,
+        checkpoint_digest=job.checkpoint.digest if job.checkpoint and trainer else "",
         version=job.version if trainer else 0,
     )
 

@@ -5,6 +5,7 @@ from fractions import Fraction
 
 from digend.rl.advantages import Std
 from digend.rl.windows import Move, Order
+from digend.wire.refs import CheckpointRef
 from digend.wire.tasks import Prompt
 
 
@@ -85,6 +86,8 @@ class JobSpec:
     task_retries: int
     max_skipped_steps: int
     keep_pairs: bool = False
+    origin: CheckpointRef | None = None
+    """Of a fork: the other job's checkpoint that it starts from. Global steps go on from there."""
 
     def __post_init__(self) -> None:
         if self.updates_per_rollout > self.prompts_per_rollout:
@@ -102,6 +105,11 @@ class JobSpec:
                 f"training.updates_per_rollout = {self.updates_per_rollout} does not divide the "
                 f"{self.num_micro_batches} micro-batches of a rollout"
             )
+
+    @property
+    def first_global_step(self) -> int:
+        """How many global steps are done when the job begins."""
+        return 0 if self.origin is None else self.origin.global_step
 
     @property
     def stale_quota(self) -> int:

@@ -242,6 +242,12 @@ class Job:
         return self.state in ("preparing", "running", "held")
 
     @property
+    def borrows(self) -> bool:
+        """Its newest checkpoint is still that of the job it was forked from."""
+        origin = self.spec.origin
+        return origin is not None and self.checkpoint is not None and self.checkpoint.path == origin.path
+
+    @property
     def leaving(self) -> bool:
         """The border after which it stops is reached: nothing but its checkpoint is done any more."""
         stop = self.stop

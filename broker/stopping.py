@@ -124,6 +124,7 @@ def _suspend(state: State, job: Job, stop: Stop) -> None:
     job.incarnation += 1
     done = [step for _, step in job.evaluated if step <= job.global_step]
     job.evaluated.update({(job.incarnation, step): None for step in done})
-    job.at_border, job.reset_wanted, job.checkpoint_due, job.trainer_waits = True, False, False, False
+    job.at_border, job.reset_wanted, job.trainer_waits = True, False, False
+    job.checkpoint_due = job.borrows
     job.lost.clear()
     set_state(state, job, "paused", f"paused{stop.because}")

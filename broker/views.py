@@ -17,6 +17,8 @@ def job_view(state: State, job: Job) -> JobView:
         reason=job_reason(state, job),
         user=job.user,
         priority=job.priority,
+        parent=job.spec.origin.job if job.spec.origin else "",
+        parent_step=job.spec.first_global_step,
         global_step=job.global_step,
         num_global_steps=job.spec.num_global_steps,
         policy_version=job.version,

@@ -153,6 +153,31 @@ class Digend:
         request = replace(prepared.request(_new(), job), user=user(), priority=priority, dry_run=dry_run)
         return self._client.request(request, m.Submitted)
 
+    def fork(
+        self,
+        parent: str,
+        global_step: int,
+        *,
+        job: str | None = None,
+        overrides: Sequence[str] = (),
+        priority: int = 0,
+        dry_run: bool = False,
+    ) -> m.Submitted:
+        """A new job of the parent's file and `overrides`, that starts from its checkpoint of a global step.
+
+        With an id (`job`) it may be repeated safely, as a submit. Raises ConfigError.
+        """
+        from clients.forking import fork_request, fork_submission
+        from clients.submission import upload
+
+        whole = self.job_id(parent)
+        prepared = fork_submission(whole, self.job_file(whole), overrides)
+        for content in prepared.files:
+            if content:
+                upload(self._client, content)
+        request = fork_request(prepared, _new(), whole, global_step, job)
+        return self._client.request(replace(request, user=user(), priority=priority, dry_run=dry_run), m.Submitted)
+
     def records(self, job: str, since: int = 0) -> m.RecordList:
         """Some records of a job, by its whole id, from number `since` on."""
         return self._client.request(m.GetRecords(request=_new(), job=job, since=since), m.RecordList)

@@ -36,6 +36,7 @@ VERBS = {
     "samples": "Grids of samples with prompts and rewards.",
     "compare": "Two or more jobs side by side.",
     "export": "Write what a job has learned as files for stock diffusers.",
+    "fork": "Go on from a checkpoint of a job, as a new job with changes.",
     "cancel": "Cancel a job.",
     "pause": "Pause a job after its global step, so that others have its workers.",
     "resume": "Put a paused job back into the queue.",

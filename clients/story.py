@@ -27,6 +27,11 @@ def _(body: r.JobState) -> str | None:
 
 
 @line_of.register
+def _(body: r.OriginRecord) -> str:
+    return f"forked from {body.parent} at global step {body.global_step}: {body.path}"
+
+
+@line_of.register
 def _(body: r.StepRecord) -> str:
     parts = [
         f"global step {body.global_step}",

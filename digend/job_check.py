@@ -19,7 +19,7 @@ from digend.config.errors import ConfigError, Problem, require
 from digend.config.job import JobConfig
 from digend.config.loader import check_job_table, folder_of
 from digend.config.prompts import PromptRow, read_prompts
-from digend.config.source import Source, absolute, read_source
+from digend.config.source import Source, absolute, read_source, source_of
 from digend.rewards.files import is_file_reward
 
 _BLAMED = re.compile(r"(?P<key>[a-z_]+(\.[a-z_]+)+)( = (?P<value>\[.*?\]|[^\s:]+))?:? (?P<message>.*)", re.DOTALL)
@@ -78,6 +78,25 @@ def read_job(path: str | os.PathLike[str], overrides: Sequence[str] = ()) -> Job
         prompts=prompts,
         eval_prompts=eval_prompts or None,
         warnings=(*_algorithm_warnings(config), *_reward_warnings(config)),
+    )
+
+
+def read_fork(parent: str, toml: str, overrides: Sequence[str]) -> JobInputs:
+    """The job file of another job, whose id is `parent`, with changes. Raises ConfigError as `read_job` does.
+
+    Prompts are read where an override names them, and are () and None elsewhere: those are the parent's.
+    """
+    source = source_of(f"job file of {parent}", toml, overrides)
+    config, problems = check_job_table(source)
+    prompts, unreadable = _prompts(source, "data") if "data.prompts" in source.overridden else ((), [])
+    eval_prompts, more = _prompts(source, "eval") if "eval.prompts" in source.overridden else ((), [])
+    problems += unreadable + more + _plugin_problems(source.table, source)
+    if config is not None and not problems:
+        problems = _agreement_problems(config, prompts, source) if prompts else _rule_problems(config, source)
+    if config is None or problems:
+        raise ConfigError(_sorted(problems, source))
+    return JobInputs(
+        config=config, prompts=prompts, eval_prompts=eval_prompts or None, warnings=_algorithm_warnings(config)
     )
 
 

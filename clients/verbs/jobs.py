@@ -21,6 +21,7 @@ COLUMNS = (
     Column("state", lambda job: job.state),
     Column("step", lambda job: f"{job.global_step}/{job.num_global_steps}"),
     Column("version", lambda job: str(job.policy_version)),
+    Column("parent", lambda job: f"{job.parent} at {job.parent_step}" if job.parent else "-", wide=True),
     Column("incarnation", lambda job: str(job.incarnation), wide=True),
     Column("reward", lambda job: number(job.reward)),
     Column("took", lambda job: age(took(job))),

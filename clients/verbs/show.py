@@ -56,6 +56,8 @@ command.add_command(_node)
 def job_lines(detail: JobDetail) -> Iterator[str]:
     job = detail.job
     yield f"job         {job.id} ({job.name})"
+    if job.parent:
+        yield f"parent      {job.parent}, from its checkpoint of global step {job.parent_step}"
     yield f"state       {job.state}" + (f": {job.reason}" if job.reason else "")
     yield f"progress    global step {job.global_step} of {job.num_global_steps}, policy version {job.policy_version}"
     yield f"reward      {number(job.reward)}"

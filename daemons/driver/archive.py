@@ -81,6 +81,18 @@ class Archive:
         row = self._connection.execute("SELECT toml FROM jobs WHERE id = ?", (job,)).fetchone()
         return None if row is None else str(row[0])
 
+    def job(self, job: str) -> JobRow | None:
+        """A job by its id, with the digests of its prompts."""
+        row = self._connection.execute(
+            "SELECT j.id, j.digest, j.toml, coalesce(p.training, ''), p.evaluation FROM jobs j "
+            "LEFT JOIN prompts p USING (id) WHERE j.id = ?",
+            (job,),
+        ).fetchone()
+        if row is None:
+            return None
+        name, digest, toml, prompts, eval_prompts = row
+        return JobRow(id=name, digest=digest, toml=toml, prompts=prompts, eval_prompts=eval_prompts)
+
     def next_seqs(self) -> dict[str, int]:
         """Number of records of each job that has any."""
         return dict(self._connection.execute("SELECT job, max(seq) + 1 FROM records GROUP BY job ORDER BY job"))

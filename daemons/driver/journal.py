@@ -23,11 +23,16 @@ KEPT_SEGMENTS = 4
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobRow:
-    """What the shell keeps of a job beside the core. `digest` covers the resolved config and the prompts."""
+    """What the shell keeps of a job beside the core. `digest` covers the resolved config and the prompts.
+
+    `prompts`, `eval_prompts`: digests of the uploads; "" of a job that came before they were kept.
+    """
 
     id: str
     digest: str
     toml: str
+    prompts: str = ""
+    eval_prompts: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -96,6 +101,7 @@ class Journal:
                 )
             for row in turn.jobs:
                 self._run("INSERT INTO jobs (id, digest, toml) VALUES (?, ?, ?)", (row.id, row.digest, row.toml))
+                self._run("INSERT INTO prompts VALUES (?, ?, ?)", (row.id, row.prompts, row.eval_prompts))
             self._append_records(turn.commands)
             for job, next_seq in turn.persisted:
                 self._run("UPDATE jobs SET persisted = max(persisted, ?) WHERE id = ?", (next_seq, job))

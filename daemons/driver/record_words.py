@@ -41,6 +41,8 @@ def _of_job(body: r.RecordBody) -> Transition | None:
     match body:
         case r.JobState(state=state, reason=reason):
             return told(state, reason)
+        case r.OriginRecord(parent=parent, global_step=step, version=version, path=path):
+            return told(f"forked from {parent} at global step {step}, policy version {version}", path)
         case r.StepRecord():
             return told(f"global step {body.global_step} closed, reward {body.reward_mean:.4g}", _step(body))
         case r.EvaluationRecord(label=label, global_step=step, metrics=metrics):

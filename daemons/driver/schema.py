@@ -26,6 +26,9 @@ CREATE TABLE finished (id TEXT PRIMARY KEY, detail BLOB NOT NULL);
 INSERT INTO meta VALUES ('epoch', 0), ('now_ns', 0), ('segment', 0);
 """
 
+_ADDED = "CREATE TABLE IF NOT EXISTS prompts (id TEXT PRIMARY KEY, training TEXT NOT NULL, evaluation TEXT)"
+"""Digests of each job's prompts, as uploaded. A journal that was made without it gets it."""
+
 _NO_ROOM_BYTES = 1 << 20
 
 
@@ -104,3 +107,4 @@ def _prepare(connection: sqlite3.Connection, new: bool) -> None:
     connection.execute("PRAGMA synchronous = FULL")
     if new:
         connection.executescript(f"BEGIN; {_TABLES} PRAGMA user_version = {SCHEMA}; COMMIT;")
+    connection.execute(_ADDED)

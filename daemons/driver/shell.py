@@ -27,6 +27,7 @@ from daemons.driver.draft import Draft
 from daemons.driver.faults import Faults
 from daemons.driver.intake import FromWorker, Intake
 from daemons.driver.journal import Journal, Turn
+from daemons.driver.parents import Parents
 from daemons.driver.place import Place
 from daemons.driver.queries import Queries, Query
 from daemons.driver.room import Room
@@ -100,6 +101,7 @@ class Driver:
             server.grant,
         )
         self._queries = Queries(core, summaries, archive, clock.now_ns(), self._problems, place, self._sessions)
+        self._parents = Parents(core, archive, self._queries.detail)
         self._desk = Desk(core, self._queries, register, uploads, lambda: room.reason, self._send)
         self._faults = Faults()
         self._notifier = notifier or Notifier({})
@@ -197,7 +199,8 @@ class Driver:
 
     async def _check(self, peer: bytes, submit: Submit) -> None:
         try:
-            checked = Checked(peer, submit, await asyncio.to_thread(prepare, submit, self._uploads))
+            parent = self._parents.find(submit.fork) if submit.fork else None
+            checked = Checked(peer, submit, await asyncio.to_thread(prepare, submit, self._uploads, parent))
         except Refusal as refusal:
             checked = Checked(peer, submit, refusal)
         self._desk.submit(checked, self._draft, self._clock.now_ns())

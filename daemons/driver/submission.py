@@ -13,6 +13,8 @@ from dataclasses import dataclass, replace
 from broker.spec import JobSpec
 from daemons.driver.jobs import to_spec
 from daemons.driver.journal import JobRow
+from daemons.driver.parents import Parent, require_fitting
+from daemons.driver.refusal import Refusal as Refusal
 from daemons.driver.uploads import UploadRefused, Uploads
 from daemons.trackers.wandb_tracker import MISSING, is_installed
 from digend.config.checking import validated
@@ -27,15 +29,6 @@ from digend.wire.messages import Submit
 _ID = re.compile(r"^[A-Za-z0-9][A-Za-z0-9._-]{0,95}$")
 
 
-class Refusal(Exception):
-    """A request that is not granted: the exit code that digenctl ends with, and why."""
-
-    def __init__(self, code: ExitCode, message: str) -> None:
-        super().__init__(message)
-        self.code = code
-        self.message = message
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Prepared:
     """A sound job that has no id yet; `wanted` is the one asked for."""
@@ -44,15 +37,21 @@ class Prepared:
     digest: str
     toml: str
     wanted: str | None
+    prompts: str
+    eval_prompts: str | None
 
 
-def prepare(submit: Submit, uploads: Uploads) -> Prepared:
-    """Checks a job file and what it names. Raises Refusal (BAD_CONFIG, or USAGE for a wrong request)."""
+def prepare(submit: Submit, uploads: Uploads, parent: Parent | None = None) -> Prepared:
+    """Checks a job file and what it names. `parent`: of a fork. Raises Refusal (BAD_CONFIG, or USAGE for a wrong
+    request)."""
     if submit.job is not None and not _ID.match(submit.job):
         raise Refusal(ExitCode.USAGE, f"job id {submit.job!r}: letters, digits, dot, underscore, dash; 96 at most")
     config = _config(submit.config)
     if "wandb" in config.tracking.use and not is_installed():
         raise Refusal(ExitCode.BAD_CONFIG, MISSING)
+    if parent is not None:
+        require_fitting(parent, config)
+        submit = _with_prompts_of(parent, submit, config)
     prompts = _prompts(uploads, submit.prompts)
     evaluated = None if submit.eval_prompts is None else _prompts(uploads, submit.eval_prompts)
     try:
@@ -60,7 +59,22 @@ def prepare(submit: Submit, uploads: Uploads) -> Prepared:
         spec = to_spec(config, prompts, evaluated, "")
     except (ConfigError, ValueError) as error:
         raise Refusal(ExitCode.BAD_CONFIG, str(error)) from error
-    return Prepared(spec=spec, digest=_digest(config, submit), toml=submit.toml, wanted=submit.job)
+    return Prepared(
+        spec=replace(spec, origin=parent.checkpoint if parent else None),
+        digest=_digest(config, submit),
+        toml=submit.toml,
+        wanted=submit.job,
+        prompts=submit.prompts,
+        eval_prompts=submit.eval_prompts,
+    )
+
+
+def _with_prompts_of(parent: Parent, submit: Submit, config: JobConfig) -> Submit:
+    """What a fork does not bring along is its parent's."""
+    evaluated = submit.eval_prompts
+    if evaluated is None and config.eval.prompts is not None:
+        evaluated = parent.eval_prompts
+    return replace(submit, prompts=submit.prompts or parent.prompts, eval_prompts=evaluated)
 
 
 class Register:
@@ -88,7 +102,14 @@ class Register:
             raise Refusal(ExitCode.USAGE, f"job {job}: a run folder of that name exists, of no job known here")
         if keep:
             self._digests[job] = prepared.digest
-        return replace(prepared.spec, id=job), JobRow(id=job, digest=prepared.digest, toml=prepared.toml)
+        row = JobRow(
+            id=job,
+            digest=prepared.digest,
+            toml=prepared.toml,
+            prompts=prepared.prompts,
+            eval_prompts=prepared.eval_prompts,
+        )
+        return replace(prepared.spec, id=job), row
 
     def _next_free(self, name: str) -> str:
         number = 1
@@ -122,5 +143,8 @@ def _prompts(uploads: Uploads, digest: str) -> list[PromptRow]:
 def _digest(config: JobConfig, submit: Submit) -> str:
     """Over what decides the run: the resolved config without regard to order, and the prompts."""
     table = json.dumps(config.model_dump(mode="json"), sort_keys=True)
-    content = json.dumps([table, submit.prompts, submit.eval_prompts])
+    parts = [table, submit.prompts, submit.eval_prompts]
+    if submit.fork is not None:
+        parts += [submit.fork.parent, str(submit.fork.global_step)]
+    content = json.dumps(parts)
     return hashlib.blake2b(content.encode(), digest_size=16).hexdigest()

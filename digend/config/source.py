@@ -60,7 +60,11 @@ class Source:
 def read_source(path: str | os.PathLike[str], overrides: Sequence[str] = ()) -> Source:
     """Reads and parses a file. ConfigError: no file, a directory, not UTF-8, not TOML, a bad override."""
     name = os.fspath(path)
-    text = read_text(name)
+    return source_of(name, read_text(name), overrides)
+
+
+def source_of(name: str, text: str, overrides: Sequence[str] = ()) -> Source:
+    """The same of a text that is at hand; `name` is what problems call it."""
     table = _parse(name, text)
     return Source(name, text, table, apply_overrides(table, overrides))
 

@@ -84,10 +84,11 @@ def write_checkpoint(folder: Path, checkpoint: Checkpoint, keep: int, extras: Ca
     return digest
 
 
-def read_checkpoint(folder: Path) -> Checkpoint:
-    """Raises TaskFault("checkpoint") that names the file which is missing, torn or altered."""
+def read_checkpoint(folder: Path, digest: str = "") -> Checkpoint:
+    """Raises TaskFault("checkpoint") that names the file which is missing, torn or altered, or where the manifest has
+    another digest than the one given."""
     try:
-        _check_manifest(folder)
+        _check_manifest(folder, digest)
         state = CheckpointState(**json.loads((folder / STATE).read_text("utf-8")))
         weights = load_file(folder / WEIGHTS)
         optimizer = load_file(folder / OPTIMIZER)
@@ -119,7 +120,10 @@ def _write_manifest(folder: Path) -> None:
     (folder / MANIFEST).write_text(json.dumps({"files": files}, indent=1), "utf-8")
 
 
-def _check_manifest(folder: Path) -> None:
+def _check_manifest(folder: Path, digest: str) -> None:
+    found = file_digest(folder / MANIFEST)
+    if digest and found != digest:
+        raise ValueError(f"its {MANIFEST} has the digest {found}, the checkpoint was written with {digest}")
     files = json.loads((folder / MANIFEST).read_text("utf-8"))["files"]
     for required in (WEIGHTS, OPTIMIZER, STATE):
         if required not in files:

@@ -189,7 +189,7 @@ class LocalEngine:
             _checkpoint_gradients(job)
         trainer = Trainer(job, objective)
         if task.checkpoint is not None:
-            restoring.restore(job, trainer, task.checkpoint, task.version)
+            restoring.restore(job, trainer, task.checkpoint, task.version, task.checkpoint_digest)
         elif task.version != 0:
             raise TaskFault("checkpoint", f"version {task.version} was asked for without a checkpoint to restore")
         return trainer

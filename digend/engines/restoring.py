@@ -67,9 +67,9 @@ def save(job: Job, trainer: Trainer, task: CheckpointTask, runs_dir: Path) -> Ch
     return CheckpointResult(path=str(folder), digest=digest, pipeline=str(folder / PIPELINE) if task.final else None)
 
 
-def restore(job: Job, trainer: Trainer, folder: str, version: int) -> None:
+def restore(job: Job, trainer: Trainer, folder: str, version: int, digest: str = "") -> None:
     """Bring weights, optimizer and counters back. Raises TaskFault("checkpoint") that names what does not fit."""
-    checkpoint = read_checkpoint(Path(folder))
+    checkpoint = read_checkpoint(Path(folder), digest)
     state = checkpoint.state
     for name, found, wanted in (
         ("version", state.version, version),

@@ -17,6 +17,7 @@ from digend.wire.records import (
     EvaluationRecord,
     JobState,
     Notice,
+    OriginRecord,
     Record,
     RestartRecord,
     StepRecord,
@@ -47,6 +48,7 @@ class Summary:
         self._global_step = 0
         self._version = 0
         self._incarnation = 0
+        self._parent, self._parent_step = "", 0
         self._last_step: dict[str, float] = {}
         self._evaluations: list[EvaluationView] = []
         self._checkpoint: CheckpointRecord | None = None
@@ -101,12 +103,17 @@ class Summary:
             finished_ns=self._finished_ns,
             user=self._state.user,
             priority=self._state.priority,
+            parent=self._parent,
+            parent_step=self._parent_step,
         )
 
     def _take(self, record: Record) -> None:
         body = record.body
         if isinstance(body, JobState):
             self._take_state(record.at_ns, body)
+        elif isinstance(body, OriginRecord):
+            self._parent, self._parent_step = body.parent, body.global_step
+            self._global_step, self._version = body.global_step, body.version
         elif isinstance(body, StepRecord):
             self._global_step, self._version = body.global_step, body.version
             self._incarnation = body.incarnation

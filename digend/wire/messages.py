@@ -262,8 +262,20 @@ class Upload:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class ForkOf:
+    """The job `parent`, at its checkpoint of that global step."""
+
+    parent: str
+    global_step: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Submit:
-    """`config` is the resolved job file as JSON, `toml` as text; `prompts` the digest of an uploaded prompts file."""
+    """`config` is the resolved job file as JSON, `toml` as text; `prompts` the digest of an uploaded prompts file.
+
+    `fork`: the job starts from a checkpoint of another one; prompts that are "" (of evaluation: None, where the job
+    file names some) are then those of the parent.
+    """
 
     request: str
     config: str
@@ -275,6 +287,7 @@ class Submit:
     """Who submits, as digenctl sees it: fair order goes by it."""
     priority: int = 0
     dry_run: bool = False
+    fork: ForkOf | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -25,6 +25,18 @@ class JobState:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class OriginRecord:
+    """The job is a fork: it starts from this checkpoint of another job."""
+
+    parent: str
+    global_step: int
+    version: int
+    path: str
+    digest: str
+    kind: Literal["origin"] = "origin"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class WorkerState:
     """joined, torpid, healed, lost, left."""
 
@@ -211,6 +223,7 @@ class Notice:
 
 RecordBody = Annotated[
     JobState
+    | OriginRecord
     | WorkerState
     | TaskRecord
     | TaskFailure

@@ -29,3 +29,16 @@ class WeightsRef:
     num_tensors: int
     form: str
     """"full" or "lora"."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CheckpointRef:
+    """A job's checkpoint on disk, which another job starts from. `digest` is its manifest's; `node`: where it lies, ""
+    where that is not known."""
+
+    job: str
+    global_step: int
+    version: int
+    path: str
+    digest: str
+    node: str = ""

@@ -23,6 +23,8 @@ class PrepareTask:
     config: str
     """The resolved job file as JSON (`digend.config.job.JobConfig`)."""
     checkpoint: str | None = None
+    checkpoint_digest: str = ""
+    """Of the manifest that `checkpoint` must have; "" where that is not known."""
     version: int = 0
     """Policy version that the restored weights have."""
     kind: Literal["prepare"] = "prepare"

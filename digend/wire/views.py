@@ -51,6 +51,9 @@ class JobView:
     finished_ns: int | None
     user: str = ""
     priority: int = 0
+    parent: str = ""
+    """Of a fork: the job whose checkpoint it started from, and of which global step."""
+    parent_step: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -107,7 +107,7 @@ def _sorted(value: Any) -> Any:
 
 
 def test_all_of_messages_is_registered_and_has_one_direction() -> None:
-    parts = {"Versions", "HeldLease", "PreparedJob", "TensorSpec", "Manifest"}
+    parts = {"Versions", "ForkOf", "HeldLease", "PreparedJob", "TensorSpec", "Manifest"}
     here = {
         name
         for module in (messages, pulls)
