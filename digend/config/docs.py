@@ -201,7 +201,9 @@ def made_files() -> dict[str, str]:
 
 
 def main(folder: str) -> None:
-    """Writes them."""
+    """Writes them; ends with a message where `folder` is not the root of a checkout, so that no second copy appears."""
+    if not Path(folder, "pyproject.toml").is_file():
+        sys.exit(f"{folder}: not the root of a checkout, there is no pyproject.toml; nothing was written")
     for name, text in made_files().items():
         path = Path(folder, name)
         path.parent.mkdir(parents=True, exist_ok=True)

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from digend.config.docs import job_page, made_files, node_page
+from digend.config.docs import job_page, made_files, main, node_page
 from digend.config.job import JobConfig
 from digend.config.keys import keys_of
 from digend.config.loader import load_node
@@ -43,6 +43,12 @@ def test_the_demo_names_what_it_trains_on() -> None:
 @pytest.mark.parametrize("name", made_files())
 def test_what_is_made_of_the_models_is_up_to_date(name: str) -> None:
     assert (ROOT / name).read_text(encoding="utf-8") == made_files()[name], "run: python -m digend.config.docs"
+
+
+def test_pages_are_written_to_the_root_of_a_checkout_only(tmp_path: Path) -> None:
+    with pytest.raises(SystemExit, match="not the root of a checkout"):
+        main(str(tmp_path))
+    assert not list(tmp_path.iterdir())
 
 
 @pytest.mark.parametrize(("model", "page"), [(JobConfig, job_page()), (NodeConfig, node_page())], ids=["job", "node"])
