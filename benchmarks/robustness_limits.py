@@ -119,7 +119,8 @@ def _least(run: Run) -> int:
     updates = sum(durations.ticks("update", 0, at) for at in range(done, setup.micro_batches))
     last = durations.ticks("update", 0, setup.micro_batches - 1) if done < setup.micro_batches else 0
     scored = counts.get(("score", 0), 0)
-    scores = sum(durations.ticks("score", 0, at) for at in range(scored, setup.micro_batches))
+    by_pool = 0 if setup.dedicated else setup.micro_batches - scored
+    scores = sum(durations.ticks("score", 0, scored + at) for at in range(by_pool))
     pairs = 2 * durations.ticks("switch", 0, 0) * 9 // 11 if setup.model.times.score == 0 else 0
     free = run.trainer.end if run.trainer else run.now
     pool = run.generator.end if run.generator else run.now
