@@ -36,6 +36,11 @@ class Portion:
     worker: str = ""
     tries: int = 0
 
+    @property
+    def name(self) -> str:
+        """Different for each portion of a fragment: whom it was cut for, else its first sample."""
+        return self.worker or "/".join(str(part) for part in self.keys[0])
+
 
 @dataclass(slots=True, eq=False)
 class Fragment:
@@ -48,7 +53,7 @@ class Fragment:
     owner: str | None = None
     result: GenerateResult | None = None
     to_score: dict[str, Portion] = field(default_factory=dict)
-    """By whom each was cut for; the fragment is in SQ as long as there is one."""
+    """By name; the fragment is in SQ as long as there is one."""
     being_scored: dict[str, Portion] = field(default_factory=dict)
     """By lease."""
     scores: dict[SampleKey, SampleScore] = field(default_factory=dict)

@@ -2,7 +2,8 @@
 
 What a generator made is one portion, for the others of the pool have fragments of their own. What the trainer made
 (TAG) is cut for all generators by how fast each scores, so that it takes the pool's time and not that of one of them;
-one that is free earlier takes what was cut for another. Reward processes take a fragment each. Invariant: a sample
+one that is free earlier takes what was cut for another. Reward processes take a fragment each, or `score_samples` of
+one, so that several work on a fragment at once and less is lost with one of them. Invariant: a sample
 without a score is in exactly one portion of its generated fragment, which waits or is leased.
 """
 
@@ -18,7 +19,12 @@ from broker.work import quotas
 def queue_scores(state: State, job: Job, batch: MicroBatch, fragment: Fragment, *, assisted: bool) -> None:
     """It is generated; samples that came without a score enter SQ."""
     keys = fragment.unscored
-    portions = _cut(state, job, keys) if assisted and job.spec.scoring == "colocated" else [Portion(keys=tuple(keys))]
+    if job.spec.scoring == "colocated":
+        portions = _cut(state, job, keys) if assisted else [Portion(keys=tuple(keys))]
+    else:
+        # What evaluation tells of a whole group is told by whoever scores all of it.
+        size = (job.spec.score_samples if batch.purpose == "train" else 0) or len(keys)
+        portions = [Portion(keys=tuple(keys[at : at + size])) for at in range(0, len(keys), size)]
     for portion in portions:
         requeue(state, job, batch, fragment, portion)
 
@@ -41,7 +47,7 @@ def requeue(state: State, job: Job, batch: MicroBatch, fragment: Fragment, porti
     if not fragment.to_score:
         version = batch.stamp[1] if batch.stamp else 0
         job.sq.push((batch, fragment), version, batch.global_step, state.now)
-    fragment.to_score[portion.worker] = portion
+    fragment.to_score[portion.name] = portion
 
 
 def offer_scoring(state: State, job: Job, worker: Worker) -> bool:

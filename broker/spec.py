@@ -70,6 +70,8 @@ class JobSpec:
     """never, always, static:N, bts or planned."""
     scoring: str
     """colocated or dedicated."""
+    score_samples: int = 0
+    """Samples a score task where reward processes score; 0: a fragment."""
     generators: tuple[str, ...] | None
     """Names (or roles' slots) allowed to generate; None = all; () = colocated on the trainer."""
     nodes: tuple[str, ...] | None = None

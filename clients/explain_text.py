@@ -39,6 +39,13 @@ def job_lines(told: Explanation) -> Iterator[str]:
         out = plural(told.exhausted, "time") if told.exhausted else "never"
         yield f"searches   {told.searches}, {out} out of budget"
         yield f"predicted  {_forecast(told.forecast)}"
+    for worker in dict.fromkeys(each.worker for each in told.bubbles if "/trainer/" in each.worker):
+        waits = [
+            f"waiting for {each.cause} {each.seconds:.3f} s ({share(each.share)})"
+            for each in told.bubbles
+            if each.worker == worker
+        ]
+        yield f"trainer    {', '.join(waits)}"
     for cause, remedy in dict.fromkeys((each.cause, each.remedy) for each in told.bubbles if each.remedy):
         yield f"shorten    {cause}: {remedy}"
 

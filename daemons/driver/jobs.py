@@ -36,6 +36,7 @@ def to_spec(
         strategy=schedule.strategy,
         staleness=schedule.staleness,
         scoring=schedule.scoring,
+        score_samples=schedule.score_samples,
         generators=None if schedule.generators is None else tuple(schedule.generators),
         nodes=None if schedule.nodes is None else tuple(schedule.nodes),
         num_timesteps=config.sampling.num_timesteps,

@@ -228,6 +228,14 @@ class ScheduleConfig(Section):
         description="Who decodes what is trained. reward: latents travel to the reward processes, which load the VAE; "
         'only with scoring = "dedicated". Evaluation is always decoded where it is generated.',
     )
+    score_samples: Annotated[
+        int,
+        Field(
+            ge=0,
+            description="Samples a score task where reward processes score, so that several of them share what one "
+            "generator made; 0 = all of it. A service with its own concurrency wants 0.",
+        ),
+    ] = 0
     lease_s: Annotated[
         float, Field(gt=0, description="A task without progress for this long is given to another worker.")
     ] = 60.0

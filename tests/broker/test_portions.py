@@ -103,3 +103,41 @@ def test_reward_processes_take_it_whole() -> None:
     simulation = finished(spec, 2, 2, times=SLOW)
     audit(simulation, spec)
     assert [body.num_samples for body in scores_of_assisted(simulation, 0)] == [8]
+
+
+def test_reward_processes_share_what_one_generator_made() -> None:
+    """Two samples a task: three processes score eight samples in the time of four, each sample once."""
+    spec = job(num_global_steps=1, checkpoint_every=0, samples_per_prompt=8, scoring="dedicated", score_samples=2)
+    simulation = finished(spec, 1, 3, times=SLOW)
+    audit(simulation, spec)
+    scored = [body for body in bodies(simulation, TaskRecord) if body.task == "score"]
+    assert [body.num_samples for body in scored] == [2] * 16
+    first = [body for body in scored if body.micro_batch == 0]
+    assert len({body.worker for body in first}) == 3
+    assert sum(body.start_ns == first[0].start_ns for body in first) == 3
+
+
+def test_a_portion_that_fails_is_tried_again_alone() -> None:
+    asked: Counter[tuple[str, int]] = Counter()
+
+    def scorer(sample: Sample) -> SampleScore:
+        asked[sample.prompt, sample.index] += 1
+        score = honest(sample)
+        return replace(score, reward=None, failure="down") if sample.index == 3 else score
+
+    spec = job(num_global_steps=1, checkpoint_every=0, scoring="dedicated", score_samples=2, reward_retries=2)
+    simulation = finished(spec, 1, 2, times=SLOW, scorer=scorer)
+    audit(simulation, spec, masked=True)
+    assert Counter(asked.values()) == {1: 4 * 3, 3: 4}
+
+
+def test_a_reward_process_that_dies_loses_its_portion_only() -> None:
+    spec = job(num_global_steps=1, checkpoint_every=0, samples_per_prompt=8, scoring="dedicated", score_samples=2)
+    simulation = simulate(spec, 1, 2, times=SLOW)
+    simulation.run(until=lambda: any(batch.fragments and batch.fragments[0].scores for batch in rollout(simulation)))
+    simulation.kill("n/reward/0", 2 * S)
+    simulation.run()
+    simulation.settle()
+    audit(simulation, spec)
+    scored = [body for body in bodies(simulation, TaskRecord) if body.task == "score"]
+    assert sum(body.num_samples for body in scored) == 4 * 8
