@@ -10,8 +10,8 @@ from broker.spec import JobSpec
 from broker.state import Drain
 from broker.usage import Usage
 from digend.wire.devices import DeviceState
-from digend.wire.messages import Hello
 from digend.wire.tasks import Receipt, ResultBody, TaskError
+from digend.wire.workers import Hello
 
 After = Literal["now", "micro-batch", "global-step"]
 

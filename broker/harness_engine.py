@@ -10,7 +10,6 @@ from fractions import Fraction
 
 from broker.harness_world import BASE_POLICY, Blob, Draw, InvariantBroken, OptimizerStep, Pair, Snapshot, World
 from digend.rl.seeds import uniform_int
-from digend.wire.messages import PreparedJob, Role
 from digend.wire.refs import BlobRef, WeightsRef
 from digend.wire.tasks import (
     CheckpointResult,
@@ -35,6 +34,7 @@ from digend.wire.tasks import (
     UpdateResult,
     UpdateTask,
 )
+from digend.wire.workers import PreparedJob, Role
 
 NUM_TENSORS = 5
 SIGMAS = (1.0, 0.75, 0.5, 0.25, 0.0)

@@ -23,9 +23,9 @@ from broker.events import Event, TaskBroke, TaskFinished, WeightsNotStaged, Weig
 from broker.harness_engine import NUM_TENSORS, Engine, inputs
 from broker.harness_world import Pair
 from digend.wire.devices import DeviceState
-from digend.wire.messages import HeldLease, Hello, Versions
 from digend.wire.refs import WeightsRef
 from digend.wire.tasks import Receipt, ResultBody, TaskBody, TaskError
+from digend.wire.workers import HeldLease, Hello, Versions
 
 RESEND_NS = 5_000_000_000
 HELLO_NS = 500_000_000

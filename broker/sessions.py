@@ -11,8 +11,8 @@ from broker.outcomes import late
 from broker.placement import job_of
 from broker.state import Job, Lease, State, Worker
 from digend.wire.devices import DeviceState
-from digend.wire.messages import Hello
 from digend.wire.records import WorkerState
+from digend.wire.workers import Hello
 
 
 def driver_started(state: State, epoch: int) -> None:

@@ -15,10 +15,10 @@ from broker.spec import JobSpec
 from broker.step_clock import StepClock
 from broker.usage import Usage
 from digend.wire.devices import DeviceState
-from digend.wire.messages import Hello
 from digend.wire.records import Record, RecordBody
 from digend.wire.refs import BlobRef, WeightsRef
 from digend.wire.tasks import CheckpointResult, Prompt, TaskBody
+from digend.wire.workers import Hello
 
 SECOND = 1_000_000_000
 

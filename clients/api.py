@@ -26,15 +26,17 @@ from clients.jobs import job_id
 from digend import __version__
 from digend.net.addresses import socket_path
 from digend.net.client import Client, DriverUnreachable, TimedOut
-from digend.wire import messages as m
-from digend.wire.records import Record
-from digend.wire.story import Transition
+from digend.wire import replies, requests
 from digend.wire.views import DriverView, JobDetail, JobView, NodeView, QueueView, StatusView, VersionView
 
 if TYPE_CHECKING:
     from digend.net.security import Security
+    from digend.wire.pages import RecordList
+    from digend.wire.records import Record
+    from digend.wire.story import Transition
 
 T = TypeVar("T")
+Change = requests.Cancel | requests.Pause | requests.Resume | requests.SetPriority | requests.Drain | requests.Undrain
 
 POLL_S = 0.5
 """Between two looks at a job that is followed or waited for."""
@@ -80,21 +82,21 @@ class Digend:
             raise DriverUnreachable(f"no driver at {self.address}: there is no such socket")
 
     def version(self) -> VersionView:
-        reply = self._client.request(m.ClientHello(request=_new(), digend=__version__), m.VersionReply)
+        reply = self._client.request(requests.ClientHello(request=_new(), digend=__version__), replies.VersionReply)
         return reply.version
 
     def jobs(self) -> tuple[JobView, ...]:
         """All jobs, in the order they were submitted."""
-        return self._client.request(m.ListJobs(request=_new()), m.JobList).jobs
+        return self._client.request(requests.ListJobs(request=_new()), replies.JobList).jobs
 
     def status(self) -> StatusView:
-        return self._client.request(m.GetStatus(request=_new()), m.StatusReply).status
+        return self._client.request(requests.GetStatus(request=_new()), replies.StatusReply).status
 
     def queue(self) -> QueueView:
-        return self._client.request(m.GetQueue(request=_new()), m.QueueReply).queue
+        return self._client.request(requests.GetQueue(request=_new()), replies.QueueReply).queue
 
     def nodes(self) -> tuple[NodeView, ...]:
-        return self._client.request(m.ListNodes(request=_new()), m.NodeList).nodes
+        return self._client.request(requests.ListNodes(request=_new()), replies.NodeList).nodes
 
     def job_id(self, job: str | None = None) -> str:
         """The whole id of a job."""
@@ -103,34 +105,34 @@ class Digend:
     def job(self, job: str | None = None) -> JobDetail:
         return self._detail(self.job_id(job))
 
-    def cancel(self, job: str, *, after: m.After = "now", dry_run: bool = False) -> m.Changed:
+    def cancel(self, job: str, *, after: requests.After = "now", dry_run: bool = False) -> replies.Changed:
         """Cancelling a job that is over changes nothing."""
         whole = self.job_id(job)
-        return self._change(m.Cancel(request=_new(), job=whole, after=after, by=user(), dry_run=dry_run))
+        return self._change(requests.Cancel(request=_new(), job=whole, after=after, by=user(), dry_run=dry_run))
 
-    def pause(self, job: str, why: str = "", *, dry_run: bool = False) -> m.Changed:
+    def pause(self, job: str, why: str = "", *, dry_run: bool = False) -> replies.Changed:
         """After the open global step, with a checkpoint."""
         whole = self.job_id(job)
-        return self._change(m.Pause(request=_new(), job=whole, by=user(), why=why, dry_run=dry_run))
+        return self._change(requests.Pause(request=_new(), job=whole, by=user(), why=why, dry_run=dry_run))
 
-    def resume(self, job: str, *, dry_run: bool = False) -> m.Changed:
+    def resume(self, job: str, *, dry_run: bool = False) -> replies.Changed:
         """Back to the queue."""
-        return self._change(m.Resume(request=_new(), job=self.job_id(job), by=user(), dry_run=dry_run))
+        return self._change(requests.Resume(request=_new(), job=self.job_id(job), by=user(), dry_run=dry_run))
 
-    def set_priority(self, job: str, priority: int, *, dry_run: bool = False) -> m.Changed:
+    def set_priority(self, job: str, priority: int, *, dry_run: bool = False) -> replies.Changed:
         """Higher starts earlier; 0 is usual. A job that runs goes on."""
         whole = self.job_id(job)
-        return self._change(m.SetPriority(request=_new(), job=whole, priority=priority, dry_run=dry_run))
+        return self._change(requests.SetPriority(request=_new(), job=whole, priority=priority, dry_run=dry_run))
 
-    def drain(self, target: str, why: str = "", *, dry_run: bool = False) -> m.Changed:
+    def drain(self, target: str, why: str = "", *, dry_run: bool = False) -> replies.Changed:
         """No new tasks for a node, or for one worker, by its name or the beginning of one."""
-        return self._change(m.Drain(request=_new(), target=target, by=user(), why=why, dry_run=dry_run))
+        return self._change(requests.Drain(request=_new(), target=target, by=user(), why=why, dry_run=dry_run))
 
-    def undrain(self, target: str, *, dry_run: bool = False) -> m.Changed:
-        return self._change(m.Undrain(request=_new(), target=target, by=user(), dry_run=dry_run))
+    def undrain(self, target: str, *, dry_run: bool = False) -> replies.Changed:
+        return self._change(requests.Undrain(request=_new(), target=target, by=user(), dry_run=dry_run))
 
-    def _change(self, request: m.Cancel | m.Pause | m.Resume | m.SetPriority | m.Drain | m.Undrain) -> m.Changed:
-        return self._client.request(request, m.Changed)
+    def _change(self, request: Change) -> replies.Changed:
+        return self._client.request(request, replies.Changed)
 
     def submit(
         self,
@@ -140,7 +142,7 @@ class Digend:
         overrides: Sequence[str] = (),
         priority: int = 0,
         dry_run: bool = False,
-    ) -> m.Submitted:
+    ) -> replies.Submitted:
         """Checks a job file, uploads its prompts, submits it. `overrides` are "key=value", laid over the file.
 
         With an id (`job`) it may be repeated safely: the same id and content is the same job. Raises ConfigError.
@@ -151,7 +153,7 @@ class Digend:
         for content in prepared.files:
             upload(self._client, content)
         request = replace(prepared.request(_new(), job), user=user(), priority=priority, dry_run=dry_run)
-        return self._client.request(request, m.Submitted)
+        return self._client.request(request, replies.Submitted)
 
     def fork(
         self,
@@ -162,7 +164,7 @@ class Digend:
         overrides: Sequence[str] = (),
         priority: int = 0,
         dry_run: bool = False,
-    ) -> m.Submitted:
+    ) -> replies.Submitted:
         """A new job of the parent's file and `overrides`, that starts from its checkpoint of a global step.
 
         With an id (`job`) it may be repeated safely, as a submit. Raises ConfigError.
@@ -176,23 +178,29 @@ class Digend:
             if content:
                 upload(self._client, content)
         request = fork_request(prepared, _new(), whole, global_step, job)
-        return self._client.request(replace(request, user=user(), priority=priority, dry_run=dry_run), m.Submitted)
+        return self._client.request(
+            replace(request, user=user(), priority=priority, dry_run=dry_run), replies.Submitted
+        )
 
-    def records(self, job: str, since: int = 0) -> m.RecordList:
+    def records(self, job: str, since: int = 0) -> "RecordList":
         """Some records of a job, by its whole id, from number `since` on."""
-        return self._client.request(m.GetRecords(request=_new(), job=job, since=since), m.RecordList)
+        from digend.wire.pages import GetRecords, RecordList
 
-    def all_records(self, job: str, since: int = 0) -> Iterator[Record]:
+        return self._client.request(GetRecords(request=_new(), job=job, since=since), RecordList)
+
+    def all_records(self, job: str, since: int = 0) -> "Iterator[Record]":
         """All records of a job there are so far, by its whole id, from number `since` on."""
         while records := self.records(job, since).records:
             yield from records
             since += len(records)
 
-    def story(self, subject: str) -> Iterator[Transition]:
+    def story(self, subject: str) -> "Iterator[Transition]":
         """Every transition of a thing, by its whole id (`digend.wire.subjects`), in order."""
+        from digend.wire.pages import GetStory, StoryPage
+
         cursor = None
         while True:
-            page = self._client.request(m.GetStory(request=_new(), subject=subject, cursor=cursor), m.StoryPage)
+            page = self._client.request(GetStory(request=_new(), subject=subject, cursor=cursor), StoryPage)
             yield from page.transitions
             cursor = page.cursor
             if cursor is None:
@@ -200,7 +208,7 @@ class Digend:
 
     def job_file(self, job: str) -> str:
         """The resolved job file of a job, by its whole id, as TOML."""
-        return self._client.request(m.GetJobFile(request=_new(), job=job), m.JobFile).toml
+        return self._client.request(requests.GetJobFile(request=_new(), job=job), replies.JobFile).toml
 
     def updates_per_rollout(self, job: str) -> int:
         """Global steps that one rollout of a job feeds, by its whole id."""
@@ -209,9 +217,9 @@ class Digend:
 
     def place(self) -> DriverView:
         """Where the driver's process is and keeps its files."""
-        return self._client.request(m.GetDriver(request=_new()), m.DriverReply).driver
+        return self._client.request(requests.GetDriver(request=_new()), replies.DriverReply).driver
 
-    def follow(self, job: str | None = None) -> Iterator[Record]:
+    def follow(self, job: str | None = None) -> "Iterator[Record]":
         """Records of a job as they come, from the first on, until it is over; outlasts a driver's restart."""
         whole, since = self.job_id(job), 0
         while True:
@@ -237,7 +245,7 @@ class Digend:
             time.sleep(min(POLL_S, remaining))
 
     def _detail(self, job: str) -> JobDetail:
-        return self._client.request(m.ShowJob(request=_new(), job=job), m.JobReply).job
+        return self._client.request(requests.ShowJob(request=_new(), job=job), replies.JobReply).job
 
 
 def user() -> str:

@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 
 from clients.output import Output
-from digend.wire.messages import Changed
+from digend.wire.replies import Changed
 from digend.wire.views import Change
 
 DRY = "nothing was changed; without --dry-run:"

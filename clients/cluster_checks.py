@@ -11,7 +11,7 @@ from clients.words import age
 from digend import __version__
 from digend.findings import Finding, room
 from digend.wire.devices import SLOWDOWNS
-from digend.wire.messages import PROTOCOL
+from digend.wire.protocol import PROTOCOL
 from digend.wire.views import DriverView, JobDetail, NodeView, StatusView, VersionView
 
 CLOCK_S = 2.0

@@ -6,7 +6,7 @@ from clients.api import POLL_S, Digend
 from clients.output import Output
 from clients.watching import INTERRUPTED
 from digend.exitcodes import ExitCode
-from digend.wire.messages import Changed
+from digend.wire.replies import Changed
 from digend.wire.views import NodeView
 
 

@@ -31,7 +31,7 @@ from digend.config.layers import Places
 from digend.config.loader import load_settings
 from digend.net.client import ClientError
 from digend.wire.errors import ProtocolError
-from digend.wire.messages import PROTOCOL
+from digend.wire.protocol import PROTOCOL
 
 PACKAGES = (
     "torch",

@@ -9,7 +9,7 @@ from dataclasses import replace
 from clients.submission import Submission
 from digend.config.prompts import packed_prompts
 from digend.job_check import read_fork
-from digend.wire import messages as m
+from digend.wire.requests import ForkOf, Submit
 
 
 def fork_submission(parent: str, toml: str, overrides: Sequence[str]) -> Submission:
@@ -22,8 +22,8 @@ def fork_submission(parent: str, toml: str, overrides: Sequence[str]) -> Submiss
     return Submission(inputs, packed_prompts(inputs.prompts) if inputs.prompts else b"", evaluation)
 
 
-def fork_request(prepared: Submission, request: str, parent: str, global_step: int, job: str | None) -> m.Submit:
+def fork_request(prepared: Submission, request: str, parent: str, global_step: int, job: str | None) -> Submit:
     """Prompts that were not changed are the parent's, as the driver has them."""
     asked = prepared.request(request, job)
     prompts = asked.prompts if prepared.prompts else ""
-    return replace(asked, prompts=prompts, fork=m.ForkOf(parent=parent, global_step=global_step))
+    return replace(asked, prompts=prompts, fork=ForkOf(parent=parent, global_step=global_step))

@@ -14,7 +14,6 @@ import click
 
 from digend import __version__
 from digend.exitcodes import ExitCode
-from digend.wire.views import SCHEMA_VERSION
 
 VERBS = {
     "submit": "Submit a job file.",
@@ -126,6 +125,8 @@ def main(args: Sequence[str] | None = None) -> None:
 
 def print_error(code: int, message: str) -> None:
     """The error as JSON on stdout: what a program that asked for --json reads."""
+    from digend.wire.views import SCHEMA_VERSION
+
     error = {"code": int(code), "message": message}
     click.echo(json.dumps({"schema_version": SCHEMA_VERSION, "error": error}, ensure_ascii=False))
 

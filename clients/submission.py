@@ -14,7 +14,7 @@ from digend.config.prompts import content_digest, packed_prompts
 from digend.exitcodes import ExitCode
 from digend.job_check import JobInputs, read_job
 from digend.net.client import Client, RequestFailed
-from digend.wire import messages as m
+from digend.wire import replies, requests
 
 CHUNK_BYTES = 128 * 1024
 
@@ -31,8 +31,8 @@ class Submission:
     def files(self) -> tuple[bytes, ...]:
         return (self.prompts,) if self.eval_prompts is None else (self.prompts, self.eval_prompts)
 
-    def request(self, request: str, job: str | None) -> m.Submit:
-        return m.Submit(
+    def request(self, request: str, job: str | None) -> requests.Submit:
+        return requests.Submit(
             request=request,
             config=self.inputs.config.model_dump_json(),
             toml=resolved_toml(self.inputs.config),
@@ -54,14 +54,14 @@ def upload(client: Client, content: bytes, chunk_bytes: int = CHUNK_BYTES) -> No
     digest, offset, complete = content_digest(content), 0, False
     while not complete:
         reply = client.request(
-            m.Upload(
+            requests.Upload(
                 request=uuid4().hex,
                 digest=digest,
                 offset=offset,
                 size=len(content),
                 data=content[offset : offset + chunk_bytes],
             ),
-            m.Uploaded,
+            replies.Uploaded,
         )
         if not reply.complete and reply.next_offset == offset:
             raise RequestFailed(ExitCode.TARGET_FAILED, f"the driver takes no more of an upload at {offset} bytes")

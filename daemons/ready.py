@@ -9,7 +9,8 @@ from digend.net.addresses import BadAddress
 from digend.net.client import Client, ClientError
 from digend.net.security import Security
 from digend.wire.errors import ProtocolError
-from digend.wire.messages import ListNodes, NodeList
+from digend.wire.replies import NodeList
+from digend.wire.requests import ListNodes
 
 ASK_EVERY_S = 0.25
 ANSWER_WITHIN_S = 1.0

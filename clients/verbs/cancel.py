@@ -5,7 +5,7 @@ import click
 from clients.api import Digend
 from clients.output import Output
 from clients.verb import dry, verb
-from digend.wire.messages import After
+from digend.wire.requests import After
 
 EXAMPLE = """  digenctl cancel sweep-3
   digenctl cancel sweep-3 --after global-step

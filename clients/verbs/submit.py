@@ -13,7 +13,7 @@ from digend.exitcodes import ExitCode
 
 if TYPE_CHECKING:
     from digend.job_check import JobInputs
-    from digend.wire.messages import Submitted
+    from digend.wire.replies import Submitted
 
 EXAMPLE = """  digenctl submit configs/jobs/shapes-flow-grpo.toml --watch
   digenctl submit job.toml --check

@@ -6,7 +6,7 @@ from clients.verb import failed, verb
 from digend import __version__
 from digend.exitcodes import ExitCode
 from digend.net.client import DriverUnreachable, TimedOut
-from digend.wire.messages import PROTOCOL
+from digend.wire.protocol import PROTOCOL
 
 
 # Patient, so that its own version is said before anybody looks whether there is a driver.

@@ -22,7 +22,7 @@ from daemons.driver.queries import Queries
 from daemons.driver.submission import Refusal
 from digend.exitcodes import ExitCode
 from digend.telemetry.stages import FINAL_STATES
-from digend.wire.messages import Cancel, Drain, Pause, Resume, SetPriority, Undrain
+from digend.wire.requests import Cancel, Drain, Pause, Resume, SetPriority, Undrain
 
 OfJob = Cancel | Pause | Resume | SetPriority
 OfNode = Drain | Undrain

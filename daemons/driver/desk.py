@@ -20,7 +20,8 @@ from daemons.driver.submission import Prepared, Refusal, Register
 from daemons.driver.uploads import UploadRefused, Uploads
 from digend.exitcodes import ExitCode
 from digend.telemetry.logs import logger
-from digend.wire.messages import Changed, ErrorReply, Submit, Submitted, Upload, Uploaded
+from digend.wire.replies import Changed, ErrorReply, Submitted, Uploaded
+from digend.wire.requests import Submit, Upload
 
 Reply = Answer | ErrorReply | Submitted | Changed | Uploaded
 

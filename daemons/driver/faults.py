@@ -7,12 +7,13 @@ from digend.exitcodes import ExitCode
 from digend.net.server import Fault
 from digend.telemetry.logs import logger
 from digend.wire.errors import NotAllowed, NotListed, ProtocolError, WrongProtocol
-from digend.wire.messages import ErrorReply, Refused
-from digend.wire.registry import named
+from digend.wire.protocol import Refused
+from digend.wire.replies import ErrorReply
 from digend.wire.verbs import FROM_CLIENT
 
 EVERY_NS = 60_000_000_000
 REMEMBERED = 1024
+_REQUESTS = {cls.__name__ for cls in FROM_CLIENT}
 
 
 class Faults:
@@ -36,6 +37,6 @@ class Faults:
 
 def _told(error: ProtocolError) -> Refused | ErrorReply:
     """A request that this peer may not make ends like any other that the driver says no to."""
-    if isinstance(error, NotAllowed) and named(error.name) in FROM_CLIENT:
+    if isinstance(error, NotAllowed) and error.name in _REQUESTS:
         return ErrorReply(request="", code=int(ExitCode.NOT_PERMITTED), message=str(error))
     return Refused(reason=str(error), fatal=isinstance(error, WrongProtocol | NotListed))

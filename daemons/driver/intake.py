@@ -24,13 +24,13 @@ from daemons.driver.stream import RecordStream
 from digend import __version__
 from digend.net.security import Grant
 from digend.telemetry.logs import logger
-from digend.wire.messages import (
+from digend.wire.protocol import Refused
+from digend.wire.workers import (
     Goodbye,
     Heartbeat,
     HeartbeatAck,
     Hello,
     RecordsWritten,
-    Refused,
     Staged,
     StageFailed,
     TaskDone,

@@ -10,7 +10,8 @@ from broker.commands import (
     SendTask,
     StageWeights,
 )
-from digend.wire.messages import Assign, EndJob, FreeBlobs, Refused, ResultAck, Retire, Revoke, Stage
+from digend.wire.protocol import Refused
+from digend.wire.workers import Assign, EndJob, FreeBlobs, ResultAck, Retire, Revoke, Stage
 
 Addressed = SendTask | RevokeLease | AcknowledgeResult | StageWeights | RetireVersions | Free | End | Evict
 Outgoing = Assign | Revoke | ResultAck | Stage | Retire | FreeBlobs | EndJob | Refused

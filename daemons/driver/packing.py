@@ -9,17 +9,12 @@ from typing import cast, get_args
 
 import msgpack
 
-from broker import commands as broker_commands
-from broker import events as broker_events
 from broker.commands import Command
 from broker.events import Event
-from digend.wire import codec, records, registry, views
+from digend.wire import codec
 from digend.wire.errors import ProtocolError
 from digend.wire.records import Record
 from digend.wire.views import JobDetail
-
-for _module in (broker_events, broker_commands, records, views):
-    registry.register(_module)
 
 _EVENTS = get_args(Event)
 

@@ -17,8 +17,8 @@ from daemons.driver.refusal import Refusal
 from digend.config.job import JobConfig
 from digend.exitcodes import ExitCode
 from digend.plugins import algorithm_spec
-from digend.wire.messages import ForkOf
 from digend.wire.refs import CheckpointRef
+from digend.wire.requests import ForkOf
 from digend.wire.views import JobDetail
 
 STATE, MANIFEST, AVERAGES = "state.json", "manifest.json", "averages.safetensors"

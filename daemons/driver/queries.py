@@ -20,30 +20,10 @@ from daemons.driver.summaries import Summaries
 from digend import __version__
 from digend.exitcodes import ExitCode
 from digend.telemetry.stages import FINAL_STATES
-from digend.wire.messages import (
-    MAX_MESSAGE_BYTES,
-    PROTOCOL,
-    ClientHello,
-    DriverReply,
-    GetDriver,
-    GetJobFile,
-    GetQueue,
-    GetRecords,
-    GetStatus,
-    GetStory,
-    JobFile,
-    JobList,
-    JobReply,
-    ListJobs,
-    ListNodes,
-    NodeList,
-    QueueReply,
-    RecordList,
-    ShowJob,
-    StatusReply,
-    StoryPage,
-    VersionReply,
-)
+from digend.wire.pages import GetRecords, GetStory, RecordList, StoryPage
+from digend.wire.protocol import MAX_MESSAGE_BYTES, PROTOCOL
+from digend.wire.replies import DriverReply, JobFile, JobList, JobReply, NodeList, QueueReply, StatusReply, VersionReply
+from digend.wire.requests import ClientHello, GetDriver, GetJobFile, GetQueue, GetStatus, ListJobs, ListNodes, ShowJob
 from digend.wire.story import StoryCursor
 from digend.wire.subjects import parsed
 from digend.wire.views import JobDetail, JobView, StatusView, VersionView

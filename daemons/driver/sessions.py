@@ -7,8 +7,8 @@ most one live session; a session id is used once in the cluster's life (it carri
 from dataclasses import dataclass, replace
 
 from daemons.driver.words import traffic
-from digend.wire.messages import Heartbeat, Hello
 from digend.wire.views import NodeView
+from digend.wire.workers import Heartbeat, Hello
 
 BEAT_NS = 500_000_000
 """An unchanged heartbeat is passed on at least this far apart; workers send one a second."""

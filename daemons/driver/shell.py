@@ -44,9 +44,11 @@ from digend.config.node import TimingConfig
 from digend.net.server import ControlServer, Fault
 from digend.telemetry.logs import logger
 from digend.wire.errors import TooLarge
-from digend.wire.messages import ErrorReply, Records, Submit, Upload, Welcome
+from digend.wire.replies import ErrorReply
+from digend.wire.requests import Submit, Upload
 from digend.wire.tasks import Receipt, TaskError
 from digend.wire.views import StatusView
+from digend.wire.workers import Records, Welcome
 
 RETRY_S = 1.0
 """Between two looks at the disk, and two tries to write a turn that found no room."""

@@ -12,7 +12,6 @@ from broker import commands as c
 from broker import events as e
 from daemons.driver.record_words import LOST, of_record, told
 from daemons.driver.task_words import concerns, has_sample, name_of, result_of, why
-from digend.wire.messages import Hello
 from digend.wire.records import IdleRecord, Record
 from digend.wire.story import OpenLease, StoryCursor, Transition
 from digend.wire.subjects import Subject
@@ -26,6 +25,7 @@ from digend.wire.tasks import (
     TaskBody,
     UpdateTask,
 )
+from digend.wire.workers import Hello
 
 Item = e.Event | c.Command
 

@@ -8,8 +8,9 @@ it says HELLO.
 from collections.abc import Callable, Mapping
 
 from daemons.driver.archive import Archive
-from digend.wire.messages import MAX_MESSAGE_BYTES, Records
+from digend.wire.protocol import MAX_MESSAGE_BYTES
 from digend.wire.records import Notice, Record
+from digend.wire.workers import Records
 
 WINDOW = 4
 """Batches on their way that the recorder has not acknowledged."""

@@ -24,7 +24,7 @@ from digend.config.prompts import PromptRow, unpacked_prompts
 from digend.config.source import Source
 from digend.exitcodes import ExitCode
 from digend.job_check import validate_job
-from digend.wire.messages import Submit
+from digend.wire.requests import Submit
 
 _ID = re.compile(r"^[A-Za-z0-9][A-Za-z0-9._-]{0,95}$")
 

@@ -1,8 +1,8 @@
 """The driver's state in one line, for `systemctl status`, and how a worker is spoken with. Pure."""
 
 from digend.net.addresses import KEY_MARK
-from digend.wire.messages import Hello
 from digend.wire.views import StatusView
+from digend.wire.workers import Hello
 
 
 def in_words(status: StatusView) -> str:

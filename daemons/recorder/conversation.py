@@ -26,18 +26,9 @@ from daemons.worker.session import Session
 from digend.config.node import TimingConfig
 from digend.exitcodes import ExitCode
 from digend.telemetry.logs import logger
-from digend.wire.messages import (
-    Goodbye,
-    Heartbeat,
-    HeartbeatAck,
-    Hello,
-    Records,
-    RecordsWritten,
-    Refused,
-    Versions,
-    Welcome,
-)
+from digend.wire.protocol import Refused
 from digend.wire.records import Record
+from digend.wire.workers import Goodbye, Heartbeat, HeartbeatAck, Hello, Records, RecordsWritten, Versions, Welcome
 
 T = TypeVar("T")
 

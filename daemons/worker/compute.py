@@ -12,7 +12,6 @@ from daemons.worker.context import TaskContext
 from daemons.worker.faults import explain
 from digend.engines.protocols import Cancelled, Engine, TaskFault
 from digend.telemetry.logs import logger
-from digend.wire.messages import PreparedJob, Role
 from digend.wire.refs import WeightsRef
 from digend.wire.tasks import (
     GenerateResult,
@@ -26,6 +25,7 @@ from digend.wire.tasks import (
     UpdateTask,
 )
 from digend.wire.tensors import Array
+from digend.wire.workers import PreparedJob, Role
 
 log = logger()
 

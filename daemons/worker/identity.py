@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from digend.wire.messages import Role, Versions
+from digend.wire.workers import Role, Versions
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -6,8 +6,8 @@ by `forget`.
 
 from dataclasses import dataclass
 
-from digend.wire.messages import HeldLease, TaskDone, TaskFailed
 from digend.wire.tasks import Receipt, ResultBody, TaskBody, TaskError
+from digend.wire.workers import HeldLease, TaskDone, TaskFailed
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

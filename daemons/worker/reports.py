@@ -20,8 +20,8 @@ from daemons.worker.work import Progress, Work
 from digend.telemetry.logs import logger
 from digend.wire.devices import DeviceState
 from digend.wire.errors import TooLarge
-from digend.wire.messages import Goodbye, Heartbeat, Hello, Staged, StageFailed
 from digend.wire.tasks import TaskError
+from digend.wire.workers import Goodbye, Heartbeat, Hello, Staged, StageFailed
 
 log = logger()
 

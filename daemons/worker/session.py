@@ -4,7 +4,7 @@ Owns the session id and the heartbeat numbers. Invariant: what was sent under an
 a newer one: a message whose session is not the current one is not for us.
 """
 
-from digend.wire.messages import Welcome
+from digend.wire.workers import Welcome
 
 FIRST_DELAY_S = 0.5
 LAST_DELAY_S = 5.0

@@ -30,20 +30,10 @@ from digend.config.node import TimingConfig
 from digend.exitcodes import ExitCode
 from digend.telemetry.logs import logger
 from digend.wire.devices import DeviceState
-from digend.wire.messages import (
-    Assign,
-    EndJob,
-    FreeBlobs,
-    HeartbeatAck,
-    Refused,
-    ResultAck,
-    Retire,
-    Revoke,
-    Stage,
-    Welcome,
-)
+from digend.wire.protocol import Refused
 from digend.wire.refs import WeightsRef
 from digend.wire.tensors import Array
+from digend.wire.workers import Assign, EndJob, FreeBlobs, HeartbeatAck, ResultAck, Retire, Revoke, Stage, Welcome
 
 log = logger()
 

@@ -14,10 +14,10 @@ from daemons.worker.compute import StagedVersion
 from daemons.worker.faults import explain
 from digend.engines.protocols import TaskFault
 from digend.telemetry.logs import logger
-from digend.wire.messages import Staged, StageFailed
 from digend.wire.refs import WeightsRef
 from digend.wire.tasks import TaskError
 from digend.wire.tensors import Array
+from digend.wire.workers import Staged, StageFailed
 
 log = logger()
 

@@ -4,7 +4,7 @@ import platform
 from importlib.metadata import PackageNotFoundError, version
 
 from digend import __version__
-from digend.wire.messages import Versions
+from digend.wire.workers import Versions
 
 NUMBERS = ("torch", "diffusers", "transformers", "peft")
 

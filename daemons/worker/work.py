@@ -17,8 +17,8 @@ from daemons.worker.staging import Staging
 from daemons.worker.thread import ComputeThread
 from digend.engines.protocols import Engine
 from digend.telemetry.logs import about, logger
-from digend.wire.messages import Assign, PreparedJob
 from digend.wire.tasks import GenerateTask, Receipt, TaskError
+from digend.wire.workers import Assign, PreparedJob
 
 log = logger()
 

@@ -16,8 +16,8 @@ from digend.net.handshake import EVENTS, event_of, happening, unfinished
 from digend.net.sockets import prepare_dealer
 from digend.wire.codec import decode, frame
 from digend.wire.errors import NotAllowed
-from digend.wire.messages import ErrorReply, Refused
-from digend.wire.verbs import TO_CLIENT
+from digend.wire.protocol import Refused
+from digend.wire.replies import ErrorReply
 
 if TYPE_CHECKING:
     from digend.net.security import Security
@@ -70,6 +70,9 @@ class Client:
         self._timeout_s = timeout_s
         self._key: str | None = None
         self._trouble = ""
+        self._replies: set[type] = {ErrorReply, Refused}
+        """And what was ever expected here, because a reply may be late. Not all that a driver may send, because its
+        classes take longer to make than an answer."""
         self._socket: zmq.Socket[bytes] = zmq.Context.instance().socket(zmq.DEALER)
         self._monitor: zmq.Socket[bytes] | None = None
         prepare_dealer(self._socket, self.address)
@@ -83,13 +86,14 @@ class Client:
     def request(self, message: Request, expect: type[T]) -> T:
         """The reply, an `expect`. Raises ClientError as above, or ProtocolError (such as WrongProtocol)."""
         data = frame(message)
+        self._replies.add(expect)
         deadline = time.monotonic() + self._timeout_s
         if not self._wait(zmq.POLLOUT, deadline):
             why = self._trouble or f"no driver answers at {self.address}"
             raise DriverUnreachable(f"{why} (waited {self._timeout_s:g} s)")
         self._socket.send(data)
         while self._wait(zmq.POLLIN, deadline):
-            reply = decode(self._socket.recv_multipart()[-1], TO_CLIENT)
+            reply = decode(self._socket.recv_multipart()[-1], self._replies)
             if _answers(reply, message):
                 return _expected(reply, expect)
         raise TimedOut(f"the driver at {self.address} did not reply within {self._timeout_s:g} s")

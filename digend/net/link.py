@@ -17,7 +17,7 @@ from digend.net.security import Security
 from digend.net.sockets import prepare_dealer
 from digend.wire.codec import decode, frame
 from digend.wire.errors import Malformed, ProtocolError
-from digend.wire.messages import Refused
+from digend.wire.protocol import Refused
 from digend.wire.verbs import TO_WORKER
 
 SUSPICIOUS = 3

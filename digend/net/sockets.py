@@ -9,7 +9,7 @@ from typing import Any
 
 import zmq
 
-from digend.wire.messages import MAX_MESSAGE_BYTES
+from digend.wire.protocol import MAX_MESSAGE_BYTES
 
 HEARTBEAT_MS = 5_000
 """ZMTP heartbeats find cut connections. Slow processes are found by the application's own, which are

@@ -2,87 +2,86 @@
 
 from collections.abc import Iterable, Mapping
 
-from digend.wire import messages as m
-from digend.wire import pulls
+from digend.wire import pages, protocol, pulls, replies, requests, workers
 
 FROM_WORKER: frozenset[type] = frozenset(
     {
-        m.Hello,
-        m.Heartbeat,
-        m.TaskDone,
-        m.TaskFailed,
-        m.Staged,
-        m.StageFailed,
-        m.RecordsWritten,
-        m.Goodbye,
+        workers.Hello,
+        workers.Heartbeat,
+        workers.TaskDone,
+        workers.TaskFailed,
+        workers.Staged,
+        workers.StageFailed,
+        workers.RecordsWritten,
+        workers.Goodbye,
     }
 )
 TO_WORKER: frozenset[type] = frozenset(
     {
-        m.Welcome,
-        m.Refused,
-        m.HeartbeatAck,
-        m.Assign,
-        m.Revoke,
-        m.ResultAck,
-        m.Stage,
-        m.Retire,
-        m.FreeBlobs,
-        m.EndJob,
-        m.Records,
+        workers.Welcome,
+        protocol.Refused,
+        workers.HeartbeatAck,
+        workers.Assign,
+        workers.Revoke,
+        workers.ResultAck,
+        workers.Stage,
+        workers.Retire,
+        workers.FreeBlobs,
+        workers.EndJob,
+        workers.Records,
     }
 )
 FROM_CLIENT: frozenset[type] = frozenset(
     {
-        m.ClientHello,
-        m.Upload,
-        m.Submit,
-        m.ListJobs,
-        m.GetStatus,
-        m.GetQueue,
-        m.ListNodes,
-        m.ShowJob,
-        m.Cancel,
-        m.Pause,
-        m.Resume,
-        m.SetPriority,
-        m.Drain,
-        m.Undrain,
-        m.GetRecords,
-        m.GetStory,
-        m.GetJobFile,
-        m.GetDriver,
+        requests.ClientHello,
+        requests.Upload,
+        requests.Submit,
+        requests.ListJobs,
+        requests.GetStatus,
+        requests.GetQueue,
+        requests.ListNodes,
+        requests.ShowJob,
+        requests.Cancel,
+        requests.Pause,
+        requests.Resume,
+        requests.SetPriority,
+        requests.Drain,
+        requests.Undrain,
+        pages.GetRecords,
+        pages.GetStory,
+        requests.GetJobFile,
+        requests.GetDriver,
     }
 )
 TO_CLIENT: frozenset[type] = frozenset(
     {
-        m.VersionReply,
-        m.Uploaded,
-        m.Submitted,
-        m.JobList,
-        m.StatusReply,
-        m.QueueReply,
-        m.NodeList,
-        m.JobReply,
-        m.Changed,
-        m.RecordList,
-        m.StoryPage,
-        m.JobFile,
-        m.DriverReply,
-        m.ErrorReply,
-        m.Refused,
+        replies.VersionReply,
+        replies.Uploaded,
+        replies.Submitted,
+        replies.JobList,
+        replies.StatusReply,
+        replies.QueueReply,
+        replies.NodeList,
+        replies.JobReply,
+        replies.Changed,
+        pages.RecordList,
+        pages.StoryPage,
+        replies.JobFile,
+        replies.DriverReply,
+        replies.ErrorReply,
+        protocol.Refused,
     }
 )
 TO_DRIVER = FROM_WORKER | FROM_CLIENT
-ANYBODY: frozenset[type] = frozenset({m.ClientHello, m.ListNodes})
+ANYBODY: frozenset[type] = frozenset({requests.ClientHello, requests.ListNodes})
 """What every role may ask: `digend up` of any box wants to know whether its workers have joined."""
-_ENGINE: frozenset[type] = (FROM_WORKER - {m.RecordsWritten}) | ANYBODY
+_ENGINE: frozenset[type] = (FROM_WORKER - {workers.RecordsWritten}) | ANYBODY
 FROM_ROLE: Mapping[str, frozenset[type]] = {
     "driver": ANYBODY,
     "generator": _ENGINE,
     "trainer": _ENGINE,
     "reward": _ENGINE,
-    "recorder": frozenset({m.Hello, m.Heartbeat, m.RecordsWritten, m.Goodbye}) | ANYBODY,
+    "recorder": frozenset({workers.Hello, workers.Heartbeat, workers.RecordsWritten, workers.Goodbye}) | ANYBODY,
     "client": FROM_CLIENT,
 }
 """What a key with a role may be used to say to the driver."""

@@ -20,9 +20,9 @@ from broker.harness import Simulation
 from broker.harness_driver import Batch
 from broker.harness_engine import Slot
 from broker.state import SECOND
-from digend.wire.messages import Hello, PreparedJob, Versions
 from digend.wire.records import IdleRecord, RestartRecord, TaskRecord, WorkerState
 from digend.wire.tasks import ResetTask
+from digend.wire.workers import Hello, PreparedJob, Versions
 from tests.broker.audit import audit, check_seconds, worker_states
 from tests.broker.support import GENERATOR, TIMES, TRAINER, S, bodies, finished, job, last_state, simulate
 

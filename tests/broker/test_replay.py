@@ -6,7 +6,7 @@ from random import Random
 
 import pytest
 
-from broker import commands, events
+from broker import events
 from broker.core import Core
 from broker.events import Event, WeightsNotStaged, WeightsStaged
 from broker.harness import Simulation
@@ -14,14 +14,11 @@ from broker.harness_engine import NUM_TENSORS, Sample, Slot, honest
 from broker.harness_shell import Shell
 from broker.harness_times import Times
 from broker.spec import JobSpec
-from digend.wire import codec, registry
+from digend.wire import codec
 from digend.wire.refs import WeightsRef
 from digend.wire.tasks import ResultBody, SampleScore, ScoreResult, TaskBody, TaskError
 from tests.broker.audit import audit
 from tests.broker.support import MS, S, evaluation, finished, job, last_state, simulate, slots
-
-registry.register(events)
-registry.register(commands)
 
 
 def test_replay_gives_the_same_commands_byte_for_byte() -> None:

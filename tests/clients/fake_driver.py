@@ -8,7 +8,8 @@ from pathlib import Path
 from typing import Self
 
 from digend.net.server import ControlServer
-from digend.wire import messages as m
+from digend.wire import pages, replies, requests
+from digend.wire.protocol import PROTOCOL
 from digend.wire.records import Record
 from digend.wire.story import Transition
 from digend.wire.views import (
@@ -50,7 +51,7 @@ class Canned:
     job_files: dict[str, str] = field(default_factory=dict)
     place: DriverView = ELSEWHERE
     uploads: dict[str, bytes] = field(default_factory=dict)
-    submits: list[m.Submit] = field(default_factory=list)
+    submits: list[requests.Submit] = field(default_factory=list)
     asked: list[object] = field(default_factory=list)
     """Requests that change something."""
     changes: tuple[Change, ...] = ()
@@ -104,55 +105,65 @@ class FakeDriver:
 def reply_to(message: object, canned: Canned) -> object:
     """The reply to one request."""
     match message:
-        case m.ClientHello(request=request):
-            return m.VersionReply(request=request, version=VersionView(driver="0.0.0", protocol=1, python="3.11"))
-        case m.ListJobs(request=request):
-            return m.JobList(request=request, jobs=tuple(canned.jobs.values()))
-        case m.GetStatus(request=request):
-            return m.StatusReply(request=request, status=_status(canned))
-        case m.GetQueue(request=request):
-            return m.QueueReply(request=request, queue=QueueView(items=canned.items))
-        case m.ListNodes(request=request):
-            return m.NodeList(request=request, nodes=_nodes(canned))
-        case m.ShowJob(request=request, job=job):
-            return m.JobReply(request=request, job=_detail(canned, job))
-        case m.Cancel() | m.Pause() | m.Resume() | m.SetPriority() | m.Drain() | m.Undrain():
+        case requests.ClientHello(request=request):
+            version = VersionView(driver="0.0.0", protocol=PROTOCOL, python="3.11")
+            return replies.VersionReply(request=request, version=version)
+        case requests.ListJobs(request=request):
+            return replies.JobList(request=request, jobs=tuple(canned.jobs.values()))
+        case requests.GetStatus(request=request):
+            return replies.StatusReply(request=request, status=_status(canned))
+        case requests.GetQueue(request=request):
+            return replies.QueueReply(request=request, queue=QueueView(items=canned.items))
+        case requests.ListNodes(request=request):
+            return replies.NodeList(request=request, nodes=_nodes(canned))
+        case requests.ShowJob(request=request, job=job):
+            return replies.JobReply(request=request, job=_detail(canned, job))
+        case (
+            requests.Cancel()
+            | requests.Pause()
+            | requests.Resume()
+            | requests.SetPriority()
+            | requests.Drain()
+            | requests.Undrain()
+        ):
             return _change(message, canned)
-        case m.GetRecords(request=request, job=job, since=since):
+        case pages.GetRecords(request=request, job=job, since=since):
             records = tuple(canned.records.get(job, ())[since : since + canned.page])
-            return m.RecordList(request=request, records=records, finished=canned.jobs[job].state != "running")
-        case m.GetStory(request=request, subject=subject):
-            return m.StoryPage(request=request, transitions=canned.stories.get(subject, ()), cursor=None)
-        case m.GetJobFile(request=request, job=job):
-            return m.JobFile(request=request, toml=canned.job_files.get(job, ""))
-        case m.GetDriver(request=request):
-            return m.DriverReply(request=request, driver=canned.place)
-        case m.Upload():
+            return pages.RecordList(request=request, records=records, finished=canned.jobs[job].state != "running")
+        case pages.GetStory(request=request, subject=subject):
+            return pages.StoryPage(request=request, transitions=canned.stories.get(subject, ()), cursor=None)
+        case requests.GetJobFile(request=request, job=job):
+            return replies.JobFile(request=request, toml=canned.job_files.get(job, ""))
+        case requests.GetDriver(request=request):
+            return replies.DriverReply(request=request, driver=canned.place)
+        case requests.Upload():
             return _take(message, canned)
-        case m.Submit():
+        case requests.Submit():
             return _submit(message, canned)
     raise AssertionError(message)
 
 
-Asked = m.Cancel | m.Pause | m.Resume | m.SetPriority | m.Drain | m.Undrain
+Asked = requests.Cancel | requests.Pause | requests.Resume | requests.SetPriority | requests.Drain | requests.Undrain
 
 
-def _change(asked: Asked, canned: Canned) -> m.Changed | m.ErrorReply:
+def _change(asked: Asked, canned: Canned) -> replies.Changed | replies.ErrorReply:
     canned.asked.append(asked)
     if canned.refusal is not None:
-        return m.ErrorReply(request=asked.request, code=canned.refusal[0], message=canned.refusal[1])
-    if isinstance(asked, m.Drain | m.Undrain):
-        state, reason = ("draining", "by ann: new kernel") if isinstance(asked, m.Drain) else ("", "")
-        return m.Changed(request=asked.request, name=asked.target, state=state, reason=reason, changes=canned.changes)
-    if isinstance(asked, m.Cancel) and not asked.dry_run:
+        return replies.ErrorReply(request=asked.request, code=canned.refusal[0], message=canned.refusal[1])
+    if isinstance(asked, requests.Drain | requests.Undrain):
+        state, reason = ("draining", "by ann: new kernel") if isinstance(asked, requests.Drain) else ("", "")
+        return replies.Changed(
+            request=asked.request, name=asked.target, state=state, reason=reason, changes=canned.changes
+        )
+    if isinstance(asked, requests.Cancel) and not asked.dry_run:
         canned.jobs[asked.job] = replace(canned.jobs[asked.job], state="cancelled")
     state = canned.jobs[asked.job].state
-    return m.Changed(request=asked.request, name=asked.job, state=state, reason="", changes=canned.changes)
+    return replies.Changed(request=asked.request, name=asked.job, state=state, reason="", changes=canned.changes)
 
 
 def _nodes(canned: Canned) -> tuple[NodeView, ...]:
     """The first is draining for `draining_polls` looks after a drain."""
-    if not any(isinstance(asked, m.Drain) for asked in canned.asked):
+    if not any(isinstance(asked, requests.Drain) for asked in canned.asked):
         return canned.nodes
     canned.num_polls += 1
     state = "draining" if canned.num_polls <= canned.draining_polls else "drained"
@@ -195,25 +206,27 @@ def _detail(canned: Canned, job: str) -> JobDetail:
     )
 
 
-def _take(upload: m.Upload, canned: Canned) -> m.Uploaded:
+def _take(upload: requests.Upload, canned: Canned) -> replies.Uploaded:
     have = canned.uploads.get(upload.digest, b"")
     if len(have) == upload.offset:
         have += upload.data
         canned.uploads[upload.digest] = have
-    return m.Uploaded(request=upload.request, complete=len(have) == upload.size, next_offset=len(have))
+    return replies.Uploaded(request=upload.request, complete=len(have) == upload.size, next_offset=len(have))
 
 
-def _submit(submit: m.Submit, canned: Canned) -> m.Submitted | m.ErrorReply:
+def _submit(submit: requests.Submit, canned: Canned) -> replies.Submitted | replies.ErrorReply:
     job = submit.job or f"job-{len(canned.submits) + 1:03d}"
     before = next((each for each in canned.submits if each.job == submit.job and submit.job), None)
     if before is not None and before.config != submit.config:
-        return m.ErrorReply(request=submit.request, code=2, message=f"job {job} exists with other content")
+        return replies.ErrorReply(request=submit.request, code=2, message=f"job {job} exists with other content")
     canned.submits.append(submit)
     if submit.dry_run:
         reason = "waits for box: x runs there"
-        return m.Submitted(request=submit.request, job=job, created=True, position=1, state="queued", reason=reason)
+        return replies.Submitted(
+            request=submit.request, job=job, created=True, position=1, state="queued", reason=reason
+        )
     canned.jobs.setdefault(job, job_view(job, "running"))
-    return m.Submitted(request=submit.request, job=job, created=before is None, position=0)
+    return replies.Submitted(request=submit.request, job=job, created=before is None, position=0)
 
 
 def job_view(job: str, state: str, *, submitted_ns: int = 1, reason: str = "") -> JobView:

@@ -9,7 +9,7 @@ import time
 import pytest
 
 from digend.exitcodes import ExitCode
-from digend.wire import messages as m
+from digend.wire import requests
 from digend.wire.views import Change
 from tests.clients.conftest import ROOT, Digenctl
 from tests.clients.fake_driver import Canned, FakeDriver
@@ -17,12 +17,12 @@ from tests.clients.fake_driver import Canned, FakeDriver
 pytestmark = pytest.mark.usefixtures("driver")
 
 ASKED: dict[str, tuple[list[str], type, dict[str, object]]] = {
-    "pause": (["shapes", "-m", "lunch"], m.Pause, {"job": "shapes-002", "why": "lunch"}),
-    "resume": (["shapes-002"], m.Resume, {"job": "shapes-002"}),
-    "priority": (["shapes", "5"], m.SetPriority, {"job": "shapes-002", "priority": 5}),
-    "cancel": (["shapes", "--after", "global-step"], m.Cancel, {"job": "shapes-002", "after": "global-step"}),
-    "drain": (["box", "-m", "new kernel"], m.Drain, {"target": "box", "why": "new kernel"}),
-    "undrain": (["box"], m.Undrain, {"target": "box"}),
+    "pause": (["shapes", "-m", "lunch"], requests.Pause, {"job": "shapes-002", "why": "lunch"}),
+    "resume": (["shapes-002"], requests.Resume, {"job": "shapes-002"}),
+    "priority": (["shapes", "5"], requests.SetPriority, {"job": "shapes-002", "priority": 5}),
+    "cancel": (["shapes", "--after", "global-step"], requests.Cancel, {"job": "shapes-002", "after": "global-step"}),
+    "drain": (["box", "-m", "new kernel"], requests.Drain, {"target": "box", "why": "new kernel"}),
+    "undrain": (["box"], requests.Undrain, {"target": "box"}),
 }
 
 
@@ -105,7 +105,7 @@ def test_interrupted_waiting_leaves_remote_work_alone(
     _, errors = waiting.communicate(timeout=20)
     assert said in errors
     assert waiting.returncode == 130
-    assert not [each for each in canned.asked if isinstance(each, m.Cancel | m.Undrain)]
+    assert not [each for each in canned.asked if isinstance(each, requests.Cancel | requests.Undrain)]
 
 
 def test_submit_with_priority_and_as_a_dry_run(digenctl: Digenctl, canned: Canned) -> None:

@@ -14,7 +14,7 @@ from clients.this_box import ThisBox
 from digend import __version__
 from digend.findings import Finding, exit_code
 from digend.wire.devices import THERMAL, DeviceState
-from digend.wire.messages import PROTOCOL
+from digend.wire.protocol import PROTOCOL
 from digend.wire.views import JobDetail, StatusView, VersionView
 from tests.clients.conftest import Digenctl
 from tests.clients.fake_driver import ELSEWHERE, Canned, job_view, node_view
@@ -43,7 +43,7 @@ def test_versions_that_differ_are_named_with_their_nodes() -> None:
     assert of(list(check_versions(SAME, NODES)), "warning") == []
     other = replace(NODES[1], versions={"torch": "2.10"})
     found = list(check_versions(replace(SAME, driver="9.9"), (NODES[0], other)))
-    assert of(found, "error")[0].startswith("driver: digend 9.9, protocol 1; digenctl ")
+    assert of(found, "error")[0].startswith(f"driver: digend 9.9, protocol {PROTOCOL}; digenctl ")
     assert of(found, "warning") == [
         "torch: 2.10 on b/trainer/0; 2.9 on a/generator/0: where these draw or train, numbers differ"
     ]
@@ -125,7 +125,7 @@ def test_the_verb(digenctl: Digenctl, canned: Canned) -> None:
     canned.place = replace(ELSEWHERE, wall_ns=time.time_ns(), now_ns=time.time_ns())
     result = digenctl("doctor")
     assert result.returncode == 78  # the fake driver is of version 0.0.0
-    assert "error   driver: digend 0.0.0, protocol 1; digenctl" in result.stdout
+    assert f"error   driver: digend 0.0.0, protocol {PROTOCOL}; digenctl" in result.stdout
     assert "warning recorder: none has joined" in result.stdout
     document = json.loads(digenctl("doctor", "--json").stdout)
     assert {finding["level"] for finding in document["findings"]} == {"ok", "warning", "error"}

@@ -11,7 +11,8 @@ import pytest
 
 from clients.dump_file import Dump
 from clients.secrets_in_text import MASK, masked_environment, masked_toml
-from digend.wire.messages import JobReply, ShowJob
+from digend.wire.replies import JobReply
+from digend.wire.requests import ShowJob
 from tests.clients.conftest import ROOT, Digenctl, digenctl_process
 from tests.driver.fakes import FakeRecorder, FakeWorker, living
 from tests.driver.world import Client, client_of, job_config, node_of, running

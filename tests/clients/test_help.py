@@ -75,7 +75,7 @@ def imported_by(*args: str) -> set[str]:
 def test_help_imports_next_to_nothing() -> None:
     modules = imported_by("--help")
     assert "click" in modules
-    assert not modules & {*HEAVY, *UNUSED, "pydantic", "zmq", "msgpack", "tomllib"}
+    assert not modules & {*HEAVY, *UNUSED, "pydantic", "zmq", "msgpack", "tomllib", "digend.wire"}
 
 
 def test_status_imports_no_model_of_a_job(driver: FakeDriver) -> None:
@@ -83,6 +83,14 @@ def test_status_imports_no_model_of_a_job(driver: FakeDriver) -> None:
     assert "zmq" in modules
     assert not modules & {*HEAVY, *UNUSED, "digend.config.job", "digend.plugins", "digend.telemetry.timeline"}
     assert not [name for name in modules if name.startswith(("broker", "daemons"))]
+
+
+def test_status_makes_only_the_classes_that_it_needs(driver: FakeDriver) -> None:
+    """Those that workers are told, and pydantic, would double what it takes."""
+    modules = imported_by("status", "--address", driver.address)
+    assert {"digend.wire.requests", "digend.wire.replies"} <= modules
+    assert not modules & {f"digend.wire.{name}" for name in ("workers", "pages", "records", "tasks", "pulls", "verbs")}
+    assert not modules & {"pydantic", "importlib.metadata"}
 
 
 @pytest.mark.parametrize("verb", ["jobs", "nodes", "queue"])

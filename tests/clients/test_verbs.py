@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from digend.config.prompts import PromptRow, content_digest, packed_prompts
+from digend.wire.protocol import PROTOCOL
 from digend.wire.records import Record
 from tests.clients.conftest import ROOT, Digenctl
 from tests.clients.fake_driver import Canned, FakeDriver, job_view, node_view
@@ -154,7 +155,7 @@ def test_cancel_needs_an_id(digenctl: Digenctl) -> None:
 
 
 def test_version(digenctl: Digenctl) -> None:
-    assert "driver    0.0.0, protocol 1" in digenctl("version").stdout
+    assert f"driver    0.0.0, protocol {PROTOCOL}" in digenctl("version").stdout
     assert document(digenctl("version", "--json").stdout)["driver"]["python"] == "3.11"
 
 

@@ -11,23 +11,7 @@ from typing import Any, TypeVar
 
 from digend.config.node import NodeConfig
 from digend.net.link import Link
-from digend.wire.messages import (
-    Assign,
-    EndJob,
-    Heartbeat,
-    HeldLease,
-    Hello,
-    PreparedJob,
-    Records,
-    RecordsWritten,
-    Refused,
-    ResultAck,
-    Role,
-    Stage,
-    Staged,
-    TaskDone,
-    Welcome,
-)
+from digend.wire.protocol import Refused
 from digend.wire.records import Record
 from digend.wire.refs import BlobRef, WeightsRef
 from digend.wire.tasks import (
@@ -49,6 +33,22 @@ from digend.wire.tasks import (
     ScoreTask,
     UpdateResult,
     UpdateTask,
+)
+from digend.wire.workers import (
+    Assign,
+    EndJob,
+    Heartbeat,
+    HeldLease,
+    Hello,
+    PreparedJob,
+    Records,
+    RecordsWritten,
+    ResultAck,
+    Role,
+    Stage,
+    Staged,
+    TaskDone,
+    Welcome,
 )
 from tests.driver.world import hello_of
 

@@ -10,30 +10,13 @@ import pytest
 
 from digend.config.node import NodeConfig
 from digend.exitcodes import ExitCode
-from digend.wire.messages import (
-    Assign,
-    Cancel,
-    Changed,
-    Drain,
-    ErrorReply,
-    GetRecords,
-    GetStatus,
-    Goodbye,
-    JobReply,
-    Pause,
-    RecordList,
-    Refused,
-    Resume,
-    Revoke,
-    SetPriority,
-    ShowJob,
-    StatusReply,
-    Submitted,
-    Undrain,
-    Welcome,
-)
+from digend.wire.pages import GetRecords, RecordList
+from digend.wire.protocol import Refused
 from digend.wire.records import WorkerState
+from digend.wire.replies import Changed, ErrorReply, JobReply, StatusReply, Submitted
+from digend.wire.requests import Cancel, Drain, GetStatus, Pause, Resume, SetPriority, ShowJob, Undrain
 from digend.wire.views import Change, JobView, StatusView
+from digend.wire.workers import Assign, Goodbye, Revoke, Welcome
 from tests.driver.fakes import FakePeer, living
 from tests.driver.world import Client, client_of, job_config, node_of, running
 

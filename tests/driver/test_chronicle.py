@@ -11,19 +11,9 @@ import pytest
 from daemons.driver import chronicle
 from digend.config.node import NodeConfig
 from digend.exitcodes import ExitCode
-from digend.wire.messages import (
-    DriverReply,
-    ErrorReply,
-    GetDriver,
-    GetJobFile,
-    GetStory,
-    JobFile,
-    JobReply,
-    ListNodes,
-    NodeList,
-    ShowJob,
-    StoryPage,
-)
+from digend.wire.pages import GetStory, StoryPage
+from digend.wire.replies import DriverReply, ErrorReply, JobFile, JobReply, NodeList
+from digend.wire.requests import GetDriver, GetJobFile, ListNodes, ShowJob
 from digend.wire.story import Transition
 from tests.driver.fakes import FakeRecorder, FakeWorker, living
 from tests.driver.world import Client, client_of, job_config, journal_path, node_of, running

@@ -16,15 +16,9 @@ from daemons.driver import main
 from daemons.driver.room import Room
 from digend.config.node import NodeConfig
 from digend.exitcodes import ExitCode
-from digend.wire.messages import (
-    ErrorReply,
-    GetStatus,
-    HeartbeatAck,
-    JobReply,
-    ShowJob,
-    StatusReply,
-    Submitted,
-)
+from digend.wire.replies import ErrorReply, JobReply, StatusReply, Submitted
+from digend.wire.requests import GetStatus, ShowJob
+from digend.wire.workers import HeartbeatAck
 from tests.driver.fakes import FakeWorker, living
 from tests.driver.world import Client, client_of, job_config, node_of, running
 

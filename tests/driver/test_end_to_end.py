@@ -7,8 +7,11 @@ from pathlib import Path
 from broker.core import Core
 from daemons.driver.journal import Journal
 from daemons.driver.replay import verify
-from digend.wire.messages import EndJob, GetRecords, GetStatus, JobReply, RecordList, ShowJob, StatusReply
+from digend.wire.pages import GetRecords, RecordList
 from digend.wire.records import StepRecord
+from digend.wire.replies import JobReply, StatusReply
+from digend.wire.requests import GetStatus, ShowJob
+from digend.wire.workers import EndJob
 from tests.driver.fakes import FakeRecorder, FakeWorker, living
 from tests.driver.world import Client, client_of, job_config, journal_path, node_of, running
 

@@ -17,7 +17,9 @@ import pytest
 from daemons import replay
 from digend.config.node import NodeConfig
 from digend.exitcodes import ExitCode
-from digend.wire.messages import Assign, Cancel, Changed, JobList, JobReply, ListJobs, ShowJob, Welcome
+from digend.wire.replies import Changed, JobList, JobReply
+from digend.wire.requests import Cancel, ListJobs, ShowJob
+from digend.wire.workers import Assign, Welcome
 from tests.driver.fakes import FakeRecorder, FakeWorker, living
 from tests.driver.world import Client, client_of, job_config, journal_path, node_of
 

@@ -8,25 +8,10 @@ import pytest
 from digend.config.job import JobConfig
 from digend.config.prompts import PromptRow, content_digest, packed_prompts
 from digend.exitcodes import ExitCode
-from digend.wire.messages import (
-    Cancel,
-    Changed,
-    ErrorReply,
-    GetQueue,
-    GetRecords,
-    GetStatus,
-    JobList,
-    JobReply,
-    ListJobs,
-    QueueReply,
-    RecordList,
-    ShowJob,
-    StatusReply,
-    Submit,
-    Upload,
-    Uploaded,
-)
+from digend.wire.pages import GetRecords, RecordList
 from digend.wire.records import JobState
+from digend.wire.replies import Changed, ErrorReply, JobList, JobReply, QueueReply, StatusReply, Uploaded
+from digend.wire.requests import Cancel, GetQueue, GetStatus, ListJobs, ShowJob, Submit, Upload
 from tests.driver.world import Client, client_of, job_config, node_of, running
 
 

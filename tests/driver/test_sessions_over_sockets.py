@@ -12,22 +12,12 @@ from digend.net.channel import Channel
 from digend.net.claims import AddressInUse
 from digend.net.sockets import prepare_dealer
 from digend.wire.codec import decode, encode
-from digend.wire.messages import (
-    PROTOCOL,
-    Assign,
-    ClientHello,
-    Goodbye,
-    Heartbeat,
-    HeartbeatAck,
-    ListNodes,
-    NodeList,
-    Refused,
-    VersionReply,
-    Versions,
-    Welcome,
-)
+from digend.wire.protocol import PROTOCOL, Refused
+from digend.wire.replies import NodeList, VersionReply
+from digend.wire.requests import ClientHello, ListNodes
 from digend.wire.verbs import TO_CLIENT, TO_WORKER
 from digend.wire.views import NodeView
+from digend.wire.workers import Assign, Goodbye, Heartbeat, HeartbeatAck, Versions, Welcome
 from tests.driver.fakes import FakePeer, FakeWorker, living
 from tests.driver.world import Client, client_of, job_config, node_of, running
 
@@ -100,7 +90,7 @@ async def test_garbage_gets_one_answer_and_hurts_nobody(tmp_path: Path) -> None:
         for garbage in (
             b"",
             b"\xff" * 100,
-            b"\x93\x01\xa5Hello\x80",
+            msgpack.packb([PROTOCOL, "Hello", {}]),
             encode(Welcome(session="s", epoch=1, heartbeat_s=1)),
         ):
             await raw.send(garbage)

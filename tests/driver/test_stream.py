@@ -12,8 +12,9 @@ from daemons.driver.journal import JobRow, Journal, Turn
 from daemons.driver.stream import BATCH_RECORDS, WINDOW, RecordStream
 from digend.telemetry.summary import summarise
 from digend.wire.codec import encode
-from digend.wire.messages import MAX_MESSAGE_BYTES, Records
+from digend.wire.protocol import MAX_MESSAGE_BYTES
 from digend.wire.records import JobState, Notice, Record
+from digend.wire.workers import Records
 
 
 class World:

@@ -19,8 +19,10 @@ from digend.config.node import NodeConfig
 from digend.config.prompts import PromptRow, content_digest, packed_prompts
 from digend.net.link import Link
 from digend.net.server import ControlServer
-from digend.wire.messages import Hello, Role, Submit, Submitted, Upload, Uploaded, Versions
+from digend.wire.replies import Submitted, Uploaded
+from digend.wire.requests import Submit, Upload
 from digend.wire.verbs import TO_CLIENT
+from digend.wire.workers import Hello, Role, Versions
 
 T = TypeVar("T")
 PROMPTS = (PromptRow("a red circle"), PromptRow("a green square", {"shape": "square"}))

@@ -14,7 +14,7 @@ import msgpack
 import zmq
 
 from digend.exitcodes import ExitCode
-from digend.wire.messages import PROTOCOL
+from digend.wire.protocol import PROTOCOL
 from tests.e2e.cluster import JOB, ROOT, Cluster, environment, wait_until
 from tests.e2e.run import Run, assert_counted_once
 
@@ -117,7 +117,7 @@ def garbage() -> Iterator[list[bytes]]:
 
 def test_a_client_of_another_protocol_version_is_told_so(cluster: Cluster) -> None:
     program = (
-        "import sys, digend.wire.messages as m; m.PROTOCOL += 1; from clients.main import main; main(sys.argv[1:])"
+        "import sys, digend.wire.protocol as p; p.PROTOCOL += 1; from clients.main import main; main(sys.argv[1:])"
     )
     done = subprocess.run(
         [sys.executable, "-c", program, "status", "--node", str(cluster.node_file)],

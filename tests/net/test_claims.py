@@ -9,7 +9,7 @@ import pytest
 from digend.net.claims import AddressInUse
 from digend.net.link import Link
 from digend.net.server import ControlServer
-from digend.wire.messages import Heartbeat
+from digend.wire.workers import Heartbeat
 
 BIND = """
 import asyncio, sys

@@ -20,19 +20,10 @@ from digend.net.client import Client, DriverUnreachable, RequestFailed, TimedOut
 from digend.net.server import ControlServer
 from digend.wire.codec import encode
 from digend.wire.errors import Malformed, NotAllowed, ProtocolError, TooLarge, WrongProtocol
-from digend.wire.messages import (
-    MAX_MESSAGE_BYTES,
-    PROTOCOL,
-    Cancel,
-    Changed,
-    ErrorReply,
-    JobList,
-    ListJobs,
-    Refused,
-    Upload,
-    Uploaded,
-    Welcome,
-)
+from digend.wire.protocol import MAX_MESSAGE_BYTES, PROTOCOL, Refused
+from digend.wire.replies import Changed, ErrorReply, JobList, Uploaded
+from digend.wire.requests import Cancel, ListJobs, Upload
+from digend.wire.workers import Welcome
 from tests.net.noise import noise
 
 ASK = ListJobs(request="r1")

@@ -22,18 +22,12 @@ from digend.net.link import Link
 from digend.net.server import ControlServer, Fault
 from digend.wire.codec import encode
 from digend.wire.errors import Malformed, NotAllowed, NotListed
-from digend.wire.messages import (
-    PROTOCOL,
-    Heartbeat,
-    HeartbeatAck,
-    ListNodes,
-    NodeList,
-    Refused,
-    TaskDone,
-)
-from digend.wire.registry import named
+from digend.wire.protocol import PROTOCOL, Refused
+from digend.wire.replies import NodeList
+from digend.wire.requests import ClientHello, ListNodes
 from digend.wire.tensors import from_numpy, to_numpy
 from digend.wire.verbs import FROM_CLIENT, FROM_ROLE, FROM_WORKER, TO_DRIVER
+from digend.wire.workers import Heartbeat, HeartbeatAck, TaskDone
 from tests.net.keyed import ROLES, Keys
 
 BEAT = Heartbeat(session="s", seq=1)
@@ -185,7 +179,7 @@ def test_roles_have_their_verbs_and_not_those_of_others() -> None:
     assert FROM_ROLE["client"] == FROM_CLIENT
     names = {role: {cls.__name__ for cls in verbs} for role, verbs in FROM_ROLE.items()}
     for role in ("generator", "trainer", "reward", "recorder", "driver"):
-        assert FROM_ROLE[role] & FROM_CLIENT == {named("ClientHello"), named("ListNodes")}, role
+        assert FROM_ROLE[role] & FROM_CLIENT == {ClientHello, ListNodes}, role
         assert not names[role] & {"Submit", "Cancel", "Upload"}
     assert "RecordsWritten" not in names["generator"] | names["trainer"] | names["reward"]
     assert not names["recorder"] & {"TaskDone", "Staged"}

@@ -12,7 +12,8 @@ from digend.net.addresses import BadAddress
 from digend.net.link import Link
 from digend.net.server import ControlServer
 from digend.wire.errors import Malformed, NotAllowed, TooLarge
-from digend.wire.messages import MAX_MESSAGE_BYTES, Goodbye, Heartbeat, HeartbeatAck
+from digend.wire.protocol import MAX_MESSAGE_BYTES
+from digend.wire.workers import Goodbye, Heartbeat, HeartbeatAck
 from tests.net.noise import noise
 
 Until = Callable[[Callable[[], bool]], Awaitable[None]]

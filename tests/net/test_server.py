@@ -17,16 +17,9 @@ from digend.net.server import PEER_LIMIT_BYTES, ControlServer, Fault
 from digend.net.sockets import MAX_FRAME_BYTES
 from digend.wire.codec import decode, encode
 from digend.wire.errors import Malformed, NotAllowed, TooLarge, WrongProtocol
-from digend.wire.messages import (
-    MAX_MESSAGE_BYTES,
-    PROTOCOL,
-    Heartbeat,
-    HeartbeatAck,
-    Refused,
-    ResultAck,
-    Upload,
-    Welcome,
-)
+from digend.wire.protocol import MAX_MESSAGE_BYTES, PROTOCOL, Refused
+from digend.wire.requests import Upload
+from digend.wire.workers import Heartbeat, HeartbeatAck, ResultAck, Welcome
 from tests.net.noise import noise
 
 Until = Callable[[Callable[[], bool]], Awaitable[None]]

@@ -10,18 +10,9 @@ import pytest
 from daemons.recorder.archive import Hole
 from daemons.recorder.conversation import Identity, Recorder, RecorderTiming
 from digend.exitcodes import ExitCode
-from digend.wire.messages import (
-    Goodbye,
-    Heartbeat,
-    HeartbeatAck,
-    Hello,
-    Records,
-    RecordsWritten,
-    Refused,
-    Versions,
-    Welcome,
-)
+from digend.wire.protocol import Refused
 from digend.wire.records import Notice, Record
+from digend.wire.workers import Goodbye, Heartbeat, HeartbeatAck, Hello, Records, RecordsWritten, Versions, Welcome
 
 IDENTITY = Identity(name="n/recorder/0", node="n", instance="i", versions=Versions(digend="0", python="3"))
 TIMING = RecorderTiming(lost_s=5.0, first_retry_s=0.01, last_retry_s=0.02, drain_s=2.0)

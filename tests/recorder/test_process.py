@@ -15,9 +15,9 @@ import pytest
 from digend.exitcodes import ExitCode
 from digend.net.blobs import BlobServer
 from digend.net.server import ControlServer
-from digend.wire.messages import Goodbye, Heartbeat, HeartbeatAck, Hello, Records, RecordsWritten, Welcome
 from digend.wire.records import EvaluationRecord, Record
 from digend.wire.tensors import from_numpy
+from digend.wire.workers import Goodbye, Heartbeat, HeartbeatAck, Hello, Records, RecordsWritten, Welcome
 from tests.recorder.plausible import JOB_TOML, PictureBook, plausible_run
 
 JOB = "shapes-1"

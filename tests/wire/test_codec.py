@@ -4,7 +4,7 @@ import math
 import random
 import types
 import zlib
-from dataclasses import fields, is_dataclass
+from dataclasses import dataclass, fields, is_dataclass
 from typing import Annotated, Any, Literal, Union, get_args, get_origin, get_type_hints
 
 import msgpack
@@ -13,26 +13,15 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from broker import commands, events
-from digend.wire import messages, pulls, verbs
+from digend.wire import pages, protocol, pulls, replies, requests, verbs, workers
+from digend.wire.checks import check_of
 from digend.wire.codec import MAX_FIELDS_BYTES, MAX_ITEMS, PRESSED_FROM_BYTES, decode, encode, frame
 from digend.wire.errors import Malformed, NotAllowed, ProtocolError, TooLarge, WrongProtocol
-from digend.wire.messages import (
-    MAX_MESSAGE_BYTES,
-    PROTOCOL,
-    Assign,
-    Heartbeat,
-    Records,
-    Stage,
-    TaskDone,
-    Upload,
-    Welcome,
-)
+from digend.wire.protocol import MAX_MESSAGE_BYTES, PROTOCOL
 from digend.wire.refs import BlobRef
-from digend.wire.registry import register, registered
+from digend.wire.requests import Upload
 from digend.wire.tasks import Receipt, ResetResult, UpdateItem, UpdateTask
-
-register(events)
-register(commands)
+from digend.wire.workers import Assign, Heartbeat, Records, TaskDone, Welcome
 
 MESSAGES = sorted(
     verbs.TO_DRIVER | verbs.TO_WORKER | verbs.TO_CLIENT | verbs.TO_OWNER | verbs.FROM_OWNER, key=lambda t: t.__name__
@@ -106,15 +95,14 @@ def _sorted(value: Any) -> Any:
     return value
 
 
-def test_all_of_messages_is_registered_and_has_one_direction() -> None:
+def test_every_message_has_a_direction() -> None:
     parts = {"Versions", "ForkOf", "HeldLease", "PreparedJob", "TensorSpec", "Manifest"}
     here = {
         name
-        for module in (messages, pulls)
+        for module in (protocol, workers, requests, replies, pages, pulls)
         for name, cls in vars(module).items()
         if is_dataclass(cls) and cls.__module__ == module.__name__
     }
-    assert here <= registered().keys()
     assert here == parts | {cls.__name__ for cls in MESSAGES}
     assert not verbs.FROM_WORKER & verbs.FROM_CLIENT
 
@@ -124,6 +112,7 @@ def _packed(body: object, *, protocol: object = PROTOCOL, name: object = "Welcom
     return packed
 
 
+HEAD = b"\x93" + msgpack.packb(PROTOCOL)
 WELCOME = {"session": "s", "epoch": 1, "heartbeat_s": 1.0, "protocol": PROTOCOL}
 BEAT = Heartbeat(session="s", seq=1, lease="l", done=2, total=8)
 
@@ -151,7 +140,7 @@ def test_another_protocol_is_named_before_the_rest_is_read() -> None:
 
 @pytest.mark.parametrize("name", ["Heartbeat", "NoSuchMessage", "Receipt", "x" * 500])
 def test_a_name_that_may_not_be_sent_here_is_refused_before_its_fields(name: str) -> None:
-    head = b"\x93" + msgpack.packb(PROTOCOL) + msgpack.packb(name)
+    head = HEAD + msgpack.packb(name)
     with pytest.raises(NotAllowed) as caught:
         decode(head + b"\xc1 not msgpack", {Welcome})
     assert len(caught.value.name) <= 64
@@ -252,7 +241,7 @@ def test_nested_unknown_fields_are_refused() -> None:
     [
         b"",
         b"\x93",
-        b"\x92\x01\xa7Welcome",
+        b"\x92" + HEAD[1:] + b"\xa7Welcome",
         encode(BEAT)[:-1],
         encode(BEAT) + b"\0",
         msgpack.packb({"protocol": 1}),
@@ -266,13 +255,13 @@ def test_nested_unknown_fields_are_refused() -> None:
         _packed({**WELCOME, "epoch": msgpack.ExtType(5, b"x")}),
         _packed({**WELCOME, "epoch": msgpack.ExtType(5, b"")}),
         _packed({**WELCOME, "epoch": msgpack.Timestamp(1)}),
-        b"\x93\x01\xa7Welcome" + b"\x91" * 5000,
-        b"\x93\x01\xa7Welcome" + b"\x81\xa1a" * 5000,
-        b"\x93\x01\xa7Welcome\x81\xa7session\xa2\xff\xfe",
-        b"\x93\x01\xa7Welcome\xdd" + (MAX_ITEMS + 1).to_bytes(4, "big") + bytes(MAX_ITEMS + 1),
-        b"\x93\x01\xa7Welcome\xdd\xff\xff\xff\xff",
-        b"\x93\x01\xa7Welcome\xdf\xff\xff\xff\xff",
-        b"\x93\x01\xa7Welcome\xdb\xff\xff\xff\xff",
+        HEAD + b"\xa7Welcome" + b"\x91" * 5000,
+        HEAD + b"\xa7Welcome" + b"\x81\xa1a" * 5000,
+        HEAD + b"\xa7Welcome\x81\xa7session\xa2\xff\xfe",
+        HEAD + b"\xa7Welcome\xdd" + (MAX_ITEMS + 1).to_bytes(4, "big") + bytes(MAX_ITEMS + 1),
+        HEAD + b"\xa7Welcome\xdd\xff\xff\xff\xff",
+        HEAD + b"\xa7Welcome\xdf\xff\xff\xff\xff",
+        HEAD + b"\xa7Welcome\xdb\xff\xff\xff\xff",
     ],
     ids=range(23),
 )
@@ -301,17 +290,30 @@ def test_a_damaged_message_decodes_or_is_a_protocol_error(data: st.DataObject) -
         return
 
 
-def test_what_is_not_registered_does_not_travel() -> None:
-    with pytest.raises(TypeError, match="Receipt"):
-        encode(Receipt(total_ns=1, stages=()))
-    assert Stage.__name__ in registered()
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Odd:
+    """Nothing here can travel."""
+
+    value: complex
 
 
-def test_two_modules_must_not_define_one_name() -> None:
-    other = types.ModuleType("other")
-    exec(
-        "from dataclasses import dataclass\n@dataclass(frozen=True)\nclass Welcome:\n    session: str\n",
-        other.__dict__,
-    )
-    with pytest.raises(ValueError, match="Welcome"):
-        register(other)
+def test_a_field_of_another_type_does_not_travel() -> None:
+    with pytest.raises(TypeError, match=r"Odd\.value"):
+        encode(Odd(value=1j))
+    with pytest.raises(TypeError, match="complex"):
+        check_of(Odd)
+
+
+@pytest.mark.parametrize("types", [MESSAGES, JOURNALLED], ids=["wire", "journal"])
+def test_a_name_means_one_type(types: list[type]) -> None:
+    """A type is found by its name among those that are allowed."""
+    assert len({cls.__name__ for cls in types}) == len(types)
+
+
+def test_a_union_is_told_apart_by_its_discriminator_alone() -> None:
+    done = TaskDone(session="s", lease="l", result=ResetResult(), receipt=Receipt(total_ns=1, stages=()))
+    for kind in ("nap", "encode", None, 7):
+        unpacked = msgpack.unpackb(encode(done))
+        unpacked[2]["result"]["kind"] = kind
+        with pytest.raises(Malformed, match=r"TaskDone\.result"):
+            decode(msgpack.packb(unpacked), {TaskDone})

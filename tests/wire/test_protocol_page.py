@@ -6,12 +6,12 @@ from pathlib import Path
 import pytest
 
 from digend.net import addresses, blob_limits, server, sockets
-from digend.wire import codec, messages, pulls, tensors
+from digend.wire import codec, pages, protocol, pulls, replies, requests, tensors, workers
 
 PAGE = (Path(__file__).parents[2] / "docs/protocol.md").read_text(encoding="utf-8")
 TYPES = sorted(
     name
-    for module in (messages, pulls)
+    for module in (protocol, workers, requests, replies, pages, pulls)
     for name, cls in vars(module).items()
     if is_dataclass(cls) and cls.__module__ == module.__name__
 )
@@ -30,8 +30,8 @@ def test_every_dtype_is_named(dtype: str) -> None:
 @pytest.mark.parametrize(
     "said",
     [
-        f"This is protocol {messages.PROTOCOL}.",
-        f"a control message | {messages.MAX_MESSAGE_BYTES // 1024} KiB",
+        f"This is protocol {protocol.PROTOCOL}.",
+        f"a control message | {protocol.MAX_MESSAGE_BYTES // 1024} KiB",
         f"frame to the driver | {sockets.MAX_FRAME_BYTES // 1024**2} MiB",
         f"{codec.MAX_ITEMS:,} items",
         f"{server.PEER_LIMIT_BYTES // 1024**2} MiB, or {sockets.QUEUE_MESSAGES:,} messages",

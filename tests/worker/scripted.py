@@ -12,8 +12,9 @@ from typing import TypeVar
 from uuid import uuid4
 
 from digend.net.server import ControlServer
-from digend.wire.messages import Assign, Heartbeat, HeartbeatAck, Hello, Refused, Welcome
+from digend.wire.protocol import Refused
 from digend.wire.tasks import TaskBody
+from digend.wire.workers import Assign, Heartbeat, HeartbeatAck, Hello, Welcome
 
 T = TypeVar("T")
 

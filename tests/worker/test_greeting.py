@@ -1,7 +1,7 @@
 """The session's bookkeeping, on a clock that the test holds."""
 
 from daemons.worker.session import FIRST_DELAY_S, LAST_DELAY_S, Session
-from digend.wire.messages import Welcome
+from digend.wire.workers import Welcome
 
 
 def welcome(session: str) -> Welcome:

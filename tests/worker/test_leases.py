@@ -1,8 +1,8 @@
 """The table of leases, without a process."""
 
 from daemons.worker.leases import Leases, Outcome
-from digend.wire.messages import HeldLease, TaskDone, TaskFailed
 from digend.wire.tasks import Receipt, ResetResult, TaskError
+from digend.wire.workers import HeldLease, TaskDone, TaskFailed
 from tests.worker import tasks
 
 RECEIPT = Receipt(total_ns=1, stages=())

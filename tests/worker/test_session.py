@@ -2,7 +2,8 @@
 
 import asyncio
 
-from digend.wire.messages import HeldLease, Hello, Refused, ResultAck, Revoke, TaskDone, TaskFailed
+from digend.wire.protocol import Refused
+from digend.wire.workers import HeldLease, Hello, ResultAck, Revoke, TaskDone, TaskFailed
 from tests.worker import tasks
 from tests.worker.scripted import Cluster, ScriptedDriver, driver_at, ended
 

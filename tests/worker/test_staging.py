@@ -9,9 +9,9 @@ import pytest
 from daemons.worker import staging
 from daemons.worker.staging import Key, StageMeans, Staging
 from digend.engines.protocols import TaskFault
-from digend.wire.messages import Staged, StageFailed
 from digend.wire.refs import BlobRef, WeightsRef
 from digend.wire.tensors import Array
+from digend.wire.workers import Staged, StageFailed
 from tests.worker.fake_engine import weights_of
 
 

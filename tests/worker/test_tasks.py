@@ -8,9 +8,10 @@ from time import monotonic
 import pytest
 
 from digend.net.blobs import BlobClient, BlobLost
-from digend.wire.messages import EndJob, Goodbye, Hello, Refused, ResultAck, Revoke, TaskDone, TaskFailed
+from digend.wire.protocol import Refused
 from digend.wire.refs import BlobRef
 from digend.wire.tasks import GenerateResult
+from digend.wire.workers import EndJob, Goodbye, Hello, ResultAck, Revoke, TaskDone, TaskFailed
 from tests.worker import tasks
 from tests.worker.fake_engine import FAULT, HUGE, OUT_OF_MEMORY, RAISE, WEDGE
 from tests.worker.scripted import TIMEOUT_S, Cluster, ScriptedDriver, ended, terminate

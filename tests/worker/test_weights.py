@@ -4,20 +4,10 @@ from dataclasses import replace
 
 import pytest
 
-from digend.wire.messages import (
-    FreeBlobs,
-    Hello,
-    Refused,
-    ResultAck,
-    Retire,
-    Stage,
-    Staged,
-    StageFailed,
-    TaskDone,
-    TaskFailed,
-)
+from digend.wire.protocol import Refused
 from digend.wire.refs import WeightsRef
 from digend.wire.tasks import CommitResult, EncodeResult, GenerateResult, ResultBody, ScoreResult, TaskBody
+from digend.wire.workers import FreeBlobs, Hello, ResultAck, Retire, Stage, Staged, StageFailed, TaskDone, TaskFailed
 from tests.worker import tasks
 from tests.worker.scripted import Cluster, ScriptedDriver
 

@@ -1,0 +1,226 @@
+"""What workers and the driver tell each other (docs/protocol.md).
+
+A worker says HELLO and gets WELCOME (a session) or REFUSED; everything after carries the session. Results are kept by
+the worker until RESULT_ACK, and offered again in the inventory of the next HELLO.
+"""
+
+from dataclasses import dataclass, field
+from typing import Literal
+
+from digend.wire.devices import DeviceState
+from digend.wire.protocol import PROTOCOL
+from digend.wire.records import Record
+from digend.wire.refs import WeightsRef
+from digend.wire.tasks import Receipt, ResultBody, TaskBody, TaskError
+
+Role = Literal["generator", "trainer", "reward", "recorder"]
+
+# -------------------------------------------------------------------------------------------- worker -> driver
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Versions:
+    """What must agree between workers for equal numbers; `numbers` (of torch, diffusers) is compared by the core."""
+
+    digend: str
+    python: str
+    numbers: dict[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HeldLease:
+    """Work a worker has in its hands: still running, or done and not yet acknowledged."""
+
+    lease: str
+    done: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PreparedJob:
+    """A job whose model this process has loaded; a trainer says what it has applied since its last commit."""
+
+    job: str
+    incarnation: int
+    version: int
+    staged: tuple[int, ...] = ()
+    global_step: int = -1
+    applied: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Hello:
+    """`instance` names this process's life: blobs die with it. `name` is node/role/slot and is unique in a cluster."""
+
+    role: Role
+    name: str
+    node: str
+    instance: str
+    pid: int
+    data: str
+    """Address of the blob server."""
+    device: str
+    versions: Versions
+    held: tuple[HeldLease, ...] = ()
+    prepared: tuple[PreparedJob, ...] = ()
+    written: dict[str, int] = field(default_factory=dict)
+    """Recorder only: the next record wanted of each job."""
+    host: str = ""
+    """What its box calls itself."""
+    runs: str = ""
+    """Recorder only: where run folders are, on its box."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Heartbeat:
+    """Sent every `heartbeat_s`. `done` counts denoising steps or chunks of pairs of `lease`: progress renews it."""
+
+    session: str
+    seq: int
+    lease: str | None = None
+    done: int = 0
+    total: int = 0
+    resident_bytes: int = 0
+    device: DeviceState | None = None
+    """None where there is no GPU, or nothing is known of it."""
+    wall_ns: int = 0
+    """The box's clock as this was sent."""
+    problem: str = ""
+    """What a person should see to, in words: `digenctl status` shows it."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TaskDone:
+    session: str
+    lease: str
+    result: ResultBody
+    receipt: Receipt
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TaskFailed:
+    session: str
+    lease: str
+    error: TaskError
+    receipt: Receipt
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Staged:
+    """All tensors of a version were pulled, digests and names checked; it will be swapped in between two tasks."""
+
+    session: str
+    job: str
+    incarnation: int
+    version: int
+    num_bound: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StageFailed:
+    session: str
+    job: str
+    incarnation: int
+    version: int
+    error: TaskError
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Goodbye:
+    """A worker leaves of its own will, after finishing its task."""
+
+    session: str
+    reason: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RecordsWritten:
+    """Recorder: every record of `job` below `next_seq` is on disk."""
+
+    session: str
+    job: str
+    next_seq: int
+
+
+# -------------------------------------------------------------------------------------------- driver -> worker
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Welcome:
+    session: str
+    epoch: int
+    heartbeat_s: float
+    protocol: int = PROTOCOL
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HeartbeatAck:
+    session: str
+    seq: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Assign:
+    """A lease on a task. It ends when no progress is reported for `lease_s` seconds."""
+
+    session: str
+    lease: str
+    attempt: int
+    lease_s: float
+    task: TaskBody
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Revoke:
+    """Stop working on a lease if it is still running; its result is no longer wanted."""
+
+    session: str
+    lease: str
+    reason: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ResultAck:
+    """The result is journalled: forget it."""
+
+    session: str
+    lease: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Stage:
+    session: str
+    weights: WeightsRef
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Retire:
+    """No open micro-batch names a version below `oldest_version` any more: staged and published copies may go."""
+
+    session: str
+    job: str
+    incarnation: int
+    oldest_version: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FreeBlobs:
+    session: str
+    blobs: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EndJob:
+    """The job is over: unload its model, free all that belongs to it."""
+
+    session: str
+    job: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Records:
+    """To the recorder, in order."""
+
+    session: str
+    records: tuple[Record, ...]
+    configs: dict[str, str] = field(default_factory=dict)
+    """Resolved job file (TOML) of each job whose record 0 is among `records`."""
