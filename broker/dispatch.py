@@ -62,6 +62,8 @@ def offer(state: State, job: Job, worker: Worker) -> bool:
     if not prepared(job, worker):
         grant(state, job, worker, "prepare", requests.prepare(job, worker))
         return True
+    if job.hold and (worker.role != "trainer" or not job.checkpoint_due):
+        return False
     if worker.role == "reward":
         return offer_scoring(state, job, worker)
     if not job.sigmas or job.state == "preparing":

@@ -7,6 +7,7 @@ from broker import requests
 from broker.blobs import free, free_fragments, refs_of
 from broker.commands import End, RetireVersions
 from broker.dispatch import step_complete
+from broker.drift import warn
 from broker.leasing import end_idle, revoke
 from broker.microbatch import MicroBatch
 from broker.order import free_trainer
@@ -14,7 +15,7 @@ from broker.placement import in_pool, involved, lacking, trainer_of
 from broker.plan import plan_evaluation, plan_rollout
 from broker.scoring import means, resolve, usable
 from broker.state import Evaluation, Job, Kept, State
-from broker.step_report import step_record
+from broker.step_report import step_record, version_gap
 from digend.wire.records import (
     CheckpointRecord,
     EvalGroup,
@@ -52,9 +53,9 @@ def advance(state: State, job: Job) -> None:
     resolve(state, job)
     if job.evaluation is not None:
         _close_evaluation(state, job)
-    if step_complete(job) and requests.trained(job) == 0:
+    if not job.hold and step_complete(job) and requests.trained(job) == 0:
         close_step(state, job, None)
-    if job.leaving:
+    if job.leaving or job.hold:
         return
     if job.open and job.evaluation is None:
         _open_next(state, job)
@@ -88,9 +89,14 @@ def _await_workers(state: State, job: Job) -> None:
     if absent:
         set_state(state, job, "preparing", absent)
     elif trainer is not None and trainer.prepared.get(job.id) == job.incarnation and job.sigmas:
-        set_state(state, job, "running")
+        go_on(state, job)
     else:
         set_state(state, job, "preparing", "workers load the model")
+
+
+def go_on(state: State, job: Job) -> None:
+    """Running, or still held."""
+    set_state(state, job, "held" if job.hold else "running", job.hold)
 
 
 def _open_next(state: State, job: Job) -> None:
@@ -183,6 +189,7 @@ def close_step(state: State, job: Job, result: CommitResult | None) -> None:
     if any(batch.outcome and batch.outcome.rewards for batch in batches):
         job.reward_mean = record.reward_mean
     state.record(job, record)
+    warn(state, job, [batch for batch in batches if not version_gap(job, batch, skipped)])
     free_batches(state, job, batches)
     for batch in batches:
         job.uq.remove(batch)
@@ -193,7 +200,17 @@ def close_step(state: State, job: Job, result: CommitResult | None) -> None:
     if job.global_step == job.spec.num_global_steps or _checkpoint_every(job):
         job.checkpoint_due = True
     if job.num_skipped >= job.spec.max_skipped_steps:
-        finish(state, job, "failed", f"{job.num_skipped} global steps in a row were skipped: {skipped}")
+        _stop_skipping(state, job, f"{job.num_skipped} global steps in a row were skipped: {skipped}")
+
+
+def _stop_skipping(state: State, job: Job, why: str) -> None:
+    """By the job's policy: it fails, or trains nothing more until somebody has looked and resumes it."""
+    if job.spec.on_skipped == "fail":
+        finish(state, job, "failed", why)
+        return
+    job.hold = f"{why}; digenctl resume {job.id} lets it go on"
+    state.record(job, Notice(level="warning", message=f"held: {why}"))
+    set_state(state, job, "held", job.hold)
 
 
 def _checkpoint_every(job: Job) -> bool:
@@ -301,8 +318,8 @@ def checkpointed(state: State, job: Job, result: CheckpointResult) -> None:
     trainer = trainer_of(state, job)
     job.checkpoint_node = trainer.node if trainer is not None else job.checkpoint_node
     if job.state == "held":
-        set_state(state, job, "running")
-    job.checkpoint_at = (job.global_step, job.version)
+        go_on(state, job)
+    job.checkpoint_at, job.checkpoint_skipped = (job.global_step, job.version), job.num_skipped
     state.record(
         job,
         CheckpointRecord(

@@ -234,6 +234,7 @@ def restart(state: State, job: Job, why: str) -> None:
         _drop_evaluation(state, job)
         job.rollout, job.unclaimed, job.waiting = [], [], []
         job.global_step, job.version, job.at_border = step, version, True
+        job.num_skipped = job.checkpoint_skipped
     job.evaluated.update({(job.incarnation, done): None for _, done in list(job.evaluated) if done <= step})
     free(state, [weights.blob for weights in job.published.values()])
     job.published.clear()

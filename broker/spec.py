@@ -36,6 +36,8 @@ class RolloutRules:
     eps: float = 1e-4
     clip_max: float = 5.0
     best_of_n: int | None = None
+    clip_range: float | None = None
+    """Of the importance ratio; None where there is none."""
     quorum: float = 0.5
 
 
@@ -87,6 +89,8 @@ class JobSpec:
     reward_retries: int
     task_retries: int
     max_skipped_steps: int
+    on_skipped: str = "hold"
+    """hold or fail, after so many in a row."""
     keep_pairs: bool = False
     origin: CheckpointRef | None = None
     """Of a fork: the other job's checkpoint that it starts from. Global steps go on from there."""

@@ -213,6 +213,12 @@ class Job:
     lost: dict[str, str] = field(default_factory=dict)
     """Workers that were lost and are not back: why."""
     num_skipped: int = 0
+    """Global steps in a row; `checkpoint_skipped`: as it was at the newest checkpoint."""
+    checkpoint_skipped: int = 0
+    drifted: dict[str, None] = field(default_factory=dict)
+    """Workers whose samples came out otherwise at the trainer, as has been said."""
+    hold: str = ""
+    """Why nothing more is trained until somebody resumes the job."""
     failures: dict[str, int] = field(default_factory=dict)
     reward_mean: float | None = None
     bubble_ns: int = 0

@@ -7,6 +7,7 @@ nothing of it.
 from collections.abc import Mapping, Sequence
 from math import fsum, isfinite
 
+from broker.drift import drifts
 from broker.microbatch import MicroBatch, Outcome
 from broker.placement import involved
 from broker.scoring import usable
@@ -27,10 +28,10 @@ def step_record(
     components = _components(batches)
     advantages = [item.advantage for outcome in outcomes for item in outcome.selected]
     advantage_mean, advantage_std = mean_and_std(advantages)
-    gaps = [_version_gap(job, batch, skipped) for batch in batches]
+    gaps = [version_gap(job, batch, skipped) for batch in batches]
     fresh = [batch for batch, gap in zip(batches, gaps, strict=True) if not gap]
     first = [batch.update for batch in fresh if batch.update and batch.applied_first]
-    clock = _up_to_now(state, job)
+    clock, drifted = _up_to_now(state, job), drifts(batches)
     return StepRecord(
         global_step=job.global_step,
         version=job.version,
@@ -61,6 +62,10 @@ def step_record(
         max_abs_log_ratio=_largest(updates),
         first_max_abs_log_ratio=_largest(first),
         kl=fsum(update.kl_sum for update in updates) / pairs,
+        drift=drifted.records(),
+        sequence_drift_mean=fsum(drifted.whole) / max(1, len(drifted.whole)),
+        sequence_drift_max=max(drifted.whole, default=0.0),
+        rejected_pairs=sum(update.rejected for update in updates),
         gradient_norm=result.gradient_norm if result else 0.0,
         learning_rate=result.learning_rate if result else 0.0,
         stale_micro_batches=sum(gap > 0 for gap in gaps),
@@ -129,7 +134,7 @@ def _without_spread(batches: Sequence[MicroBatch], names: Sequence[str]) -> dict
     return {name: flat[name] / max(1, num[name]) for name in names}
 
 
-def _version_gap(job: Job, batch: MicroBatch, skipped: str | None) -> int:
+def version_gap(job: Job, batch: MicroBatch, skipped: str | None) -> int:
     """By how many versions the weights that drew it are behind those that train on it."""
     trained_at = job.version if skipped else job.version - 1
     return max(0, trained_at - batch.stamp[1]) if batch.stamp is not None else 0

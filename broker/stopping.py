@@ -16,17 +16,22 @@ def cancel(state: State, job: Job, after: After, by: str) -> None:
     if after == "now" or not job.active:
         finish(state, job, "cancelled", f"by {by}" if by else "by request")
         return
+    _release(state, job)
     _ask(state, job, Stop(to="cancelled", after=after, global_step=_next_border(job), by=by))
 
 
 def pause(state: State, job: Job, by: str, why: str, drained: str = "") -> None:
-    """At the next border of global steps; at once where the job has no workers. Not where it is being cancelled."""
+    """At the next border of global steps; at once where the job has no workers. Not where it is being cancelled.
+
+    One that is held for what it skipped goes on as far as that border.
+    """
     if not job.open or (job.stop is not None and job.stop.to == "cancelled"):
         return
     if job.state == "paused" and drained:
         return
     stop = Stop(to="paused", after="global-step", global_step=_pausing_border(job), by=by, why=why, drained=drained)
     if job.active:
+        _release(state, job)
         _ask(state, job, stop)
     else:
         job.stop = stop
@@ -34,7 +39,9 @@ def pause(state: State, job: Job, by: str, why: str, drained: str = "") -> None:
 
 
 def resume(state: State, job: Job) -> None:
-    """Back to the queue, or on without a pause where it had not come to one yet."""
+    """Back to the queue, or on without a pause where it had not come to one yet. One that is held for what it skipped
+    goes on."""
+    _release(state, job)
     if job.stop is None or job.stop.to != "paused":
         return
     job.stop = None
@@ -42,6 +49,14 @@ def resume(state: State, job: Job) -> None:
         set_state(state, job, "queued", "resumed")
     else:
         state.record(job, Notice(level="info", message="the job goes on without a pause"))
+
+
+def _release(state: State, job: Job) -> None:
+    """What it skipped is forgiven."""
+    if job.hold:
+        job.hold, job.num_skipped = "", 0
+        if job.state == "held":
+            set_state(state, job, "running")
 
 
 def resume_drained(state: State, target: str) -> None:

@@ -13,7 +13,8 @@ from clients.verb import dry, verb
 def command(driver: Digend, output: Output, job: str, dry_run: bool) -> None:
     """Put a paused job, by its ID or the beginning of one, back into the queue.
 
-    A pause that has not come yet is taken back. A job that is not paused is left alone.
+    A pause that has not come yet is taken back. A job that is held because it skipped too many global steps goes on.
+    Any other is left alone.
     """
     from clients.asking import of_job, report
 

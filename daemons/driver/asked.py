@@ -59,7 +59,7 @@ def _of_job(asked: OfJob, queries: Queries, state: State) -> Request | None:
         raise Refusal(ExitCode.USAGE, f"job {asked.job} is being cancelled")
     if isinstance(asked, Pause):
         return PauseRequested(job=asked.job, by=asked.by, why=asked.why)
-    return ResumeRequested(job=asked.job) if job.stop is not None else None
+    return ResumeRequested(job=asked.job) if job.stop is not None or job.hold else None
 
 
 def _known(state: State) -> list[str]:

@@ -48,6 +48,7 @@ def to_spec(
         reward_retries=schedule.reward_retries,
         task_retries=schedule.task_retries,
         max_skipped_steps=config.training.max_skipped_steps,
+        on_skipped=config.training.on_skipped,
         keep_pairs=config.keep_pairs,
     )
 

@@ -50,6 +50,14 @@ class GrpoOptions(BaseModel):
         "generator's), recompute (the trainer's under the weights that drew the sample, which it keeps). Where "
         "missing, current for samples of the newest weights, where it is exact, and rollout for older ones.",
     )
+    rejection_threshold: Annotated[
+        float | None,
+        Field(
+            gt=0,
+            description="A pair whose |log ratio| to the rollout is above it is left out of the loss, its KL too; it "
+            "still counts in Z. None is where missing.",
+        ),
+    ] = None
 
 
 def grpo_rules(options: GrpoOptions, config: JobConfig, **own: object) -> SamplingRules:
@@ -76,6 +84,7 @@ def grpo_rules(options: GrpoOptions, config: JobConfig, **own: object) -> Sampli
         "std": options.std,
         "clip_max": options.adv_clip_max,
         "best_of_n": options.best_of_n,
+        "clip_range": options.clip_range,
     }
     return SamplingRules(**{**fields, **own})  # type: ignore[arg-type]
 
@@ -133,6 +142,16 @@ def reference_kl(new: Transition, base: Transition | None, pairs: Pairs) -> torc
     return kl_to_reference(new.mean, base.mean, new.std, pairs.dt if pairs.kernel == "flow_sde" else None)
 
 
+def kept(
+    losses: torch.Tensor, drift: torch.Tensor, threshold: float | None
+) -> tuple[torch.Tensor, torch.Tensor | None]:
+    """(losses [N], 0 and without gradient for rejected pairs; which those are, [N]). `drift` [N]: log ratios."""
+    if threshold is None:
+        return losses, None
+    rejected = drift.abs() > threshold
+    return losses.masked_fill(rejected, 0.0), rejected
+
+
 class ClippedPolicy:
     """The clipped objective plus beta times the KL to the frozen base policy, one loss a pair.
 
@@ -143,6 +162,7 @@ class ClippedPolicy:
         self._clip_range = options.clip_range
         self._kl_coefficient = options.kl_coefficient
         self._old_log_prob = options.old_log_prob
+        self._threshold = options.rejection_threshold
 
     @property
     def needs_old(self) -> bool:
@@ -166,7 +186,8 @@ class ClippedPolicy:
         if self._kl_coefficient:
             losses = losses + self._kl_coefficient * kl
         drift = new.log_prob.detach() - pairs.rollout_log_prob(new.log_prob)
-        return PairLosses(losses=losses, log_ratio=drift, clipped=clipped.clipped, kl=kl.detach())
+        losses, rejected = kept(losses, drift, self._threshold)
+        return PairLosses(losses=losses, log_ratio=drift, clipped=clipped.clipped, kl=kl.detach(), rejected=rejected)
 
     def _given(self, pairs: Pairs, new: torch.Tensor) -> torch.Tensor:
         """[N]: the log-prob that the ratio is to, where it needs no forward pass."""

@@ -15,7 +15,7 @@ from typing import Annotated, Literal
 from pydantic import BaseModel, Field
 
 from digend.algorithms.flow_grpo import FlowGrpoOptions, rules
-from digend.algorithms.grpo import grpo_warnings, reference_kl, replayed
+from digend.algorithms.grpo import grpo_warnings, kept, reference_kl, replayed
 from digend.algorithms.spec import AlgorithmSpec, Objective, PairLosses, Pairs, Velocities
 
 
@@ -33,9 +33,10 @@ class GrpoGuard:
 
     needs_old = False
 
-    def __init__(self, clip_range: float, kl_coefficient: float) -> None:
+    def __init__(self, clip_range: float, kl_coefficient: float, rejection_threshold: float | None = None) -> None:
         self._clip_range = clip_range
         self._kl_coefficient = kl_coefficient
+        self._threshold = rejection_threshold
 
     @property
     def needs_reference(self) -> bool:
@@ -56,18 +57,20 @@ class GrpoGuard:
         clipped = clipped_objective(guarded, guarded.new_zeros(guarded.shape), pairs.advantage, self._clip_range)
         losses = clipped.loss / -pairs.dt
         kl = reference_kl(new, base, pairs)
+        losses, rejected = kept(losses + self._kl_coefficient * kl, log_ratio.detach(), self._threshold)
         return PairLosses(
-            losses=losses + self._kl_coefficient * kl,
+            losses=losses,
             log_ratio=log_ratio.detach(),
             clipped=clipped.clipped,
             kl=kl.detach(),
+            rejected=rejected,
         )
 
 
 def build(options: BaseModel) -> Objective:
     """The objective for the trainer."""
     assert isinstance(options, GrpoGuardOptions)
-    return GrpoGuard(options.clip_range, options.kl_coefficient)
+    return GrpoGuard(options.clip_range, options.kl_coefficient, options.rejection_threshold)
 
 
 spec = AlgorithmSpec(

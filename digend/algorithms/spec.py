@@ -35,6 +35,8 @@ class SamplingRules:
     eps: float = 1e-4
     clip_max: float = 5.0
     best_of_n: int | None = None
+    clip_range: float | None = None
+    """Of the importance ratio; None where there is none."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -79,12 +81,16 @@ class Pairs:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PairLosses:
-    """losses [N] (not reduced); log_ratio [N], clipped [N] bool and kl [N] are detached diagnostics."""
+    """losses [N] (not reduced); log_ratio [N], clipped [N] bool and kl [N] are detached diagnostics.
+
+    rejected [N] bool: pairs that were left out of the loss; None where none can be.
+    """
 
     losses: torch.Tensor
     log_ratio: torch.Tensor
     clipped: torch.Tensor
     kl: torch.Tensor
+    rejected: torch.Tensor | None = None
 
 
 Kept = Literal["latents", "log_probs", "means", "clean"]

@@ -145,9 +145,20 @@ class TrainingConfig(Section):
         int,
         Field(ge=1, description="Optimizer steps one rollout feeds; divides its number of micro-batches."),
     ] = 1
+    spike_factor: Annotated[
+        float | None,
+        Field(
+            gt=1,
+            description="A global step whose gradient norm is more than this times the median of the last 32 is "
+            "skipped, once 8 are known. None is where missing.",
+        ),
+    ] = None
     max_skipped_steps: Annotated[
-        int, Field(ge=1, description="Consecutive skipped steps after which the job fails.")
+        int, Field(ge=1, description="Skipped global steps in a row after which on_skipped is done.")
     ] = 3
+    on_skipped: Literal["hold", "fail"] = Field(
+        "hold", description="hold: nothing more is trained until `digenctl resume`. fail: the job fails."
+    )
     gradient_checkpointing: bool = Field(False, description="Less memory for more time in the update.")
     deterministic: bool = Field(False, description="Same seed, same weights, bit for bit (see above for the price).")
 

@@ -1,8 +1,9 @@
 """Checkpoints on disk: `runs/JOB/checkpoints/step-000022`, complete or not there at all.
 
 A checkpoint is a folder: `weights.safetensors` (the trainable parameters by their published names),
-`optimizer.safetensors`, `averages.safetensors` (`{average}/{parameter}`, where the job keeps averages), `state.json`
-(counters and what it belongs to), in the last one also `pipeline/` (diffusers' layout, loads with the stock library)
+`optimizer.safetensors`, `averages.safetensors` (`{average}/{parameter}`, where the job keeps averages),
+`masters.safetensors` (all of them in float32, where the model is stored in half precision), `state.json` (counters and
+what it belongs to), in the last one also `pipeline/` (diffusers' layout, loads with the stock library)
 and, for an adapter, `lora/`; and `manifest.json` with size and digest of every other file. Random state needs no
 keeping: every draw is keyed (digend.rl.seeds).
 
@@ -26,7 +27,8 @@ from digend.engines.digests import file_digest
 from digend.engines.protocols import TaskFault
 
 WEIGHTS, OPTIMIZER, STATE, MANIFEST = "weights.safetensors", "optimizer.safetensors", "state.json", "manifest.json"
-AVERAGES = "averages.safetensors"
+AVERAGES, MASTERS = "averages.safetensors", "masters.safetensors"
+_OPTIONAL = (AVERAGES, MASTERS)
 PIPELINE, LORA = "pipeline", "lora"
 _UNFINISHED, _REPLACED = ".unfinished-", ".replaced-"
 
@@ -40,6 +42,8 @@ class CheckpointState:
     global_step: int
     base_digest: str
     final: bool
+    gradient_norms: tuple[float, ...] = ()
+    """What the spike guard remembers, oldest first."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,6 +54,7 @@ class Checkpoint:
     weights: Mapping[str, Tensor]
     optimizer: Mapping[str, Tensor]
     averages: Mapping[str, Tensor] = field(default_factory=dict)
+    masters: Mapping[str, Tensor] = field(default_factory=dict)
 
 
 def checkpoint_folder(runs_dir: Path, job: str, global_step: int) -> Path:
@@ -68,8 +73,9 @@ def write_checkpoint(folder: Path, checkpoint: Checkpoint, keep: int, extras: Ca
         hidden.mkdir(parents=True)
         save_file(dict(checkpoint.weights), hidden / WEIGHTS)
         save_file(dict(checkpoint.optimizer), hidden / OPTIMIZER)
-        if checkpoint.averages:
-            save_file(dict(checkpoint.averages), hidden / AVERAGES)
+        for name, tensors in ((AVERAGES, checkpoint.averages), (MASTERS, checkpoint.masters)):
+            if tensors:
+                save_file(dict(tensors), hidden / name)
         (hidden / STATE).write_text(json.dumps(asdict(checkpoint.state), indent=1), "utf-8")
         extras(hidden)
         _write_manifest(hidden)
@@ -92,7 +98,7 @@ def read_checkpoint(folder: Path, digest: str = "") -> Checkpoint:
         state = CheckpointState(**json.loads((folder / STATE).read_text("utf-8")))
         weights = load_file(folder / WEIGHTS)
         optimizer = load_file(folder / OPTIMIZER)
-        averages = load_file(folder / AVERAGES) if (folder / AVERAGES).exists() else {}
+        averages, masters = (load_file(folder / name) if (folder / name).exists() else {} for name in _OPTIONAL)
     except (OSError, ValueError, TypeError, KeyError, SafetensorError) as error:
         raise TaskFault("checkpoint", f"checkpoint {folder} cannot be read: {error}") from error
     return Checkpoint(
@@ -100,6 +106,7 @@ def read_checkpoint(folder: Path, digest: str = "") -> Checkpoint:
         {name: tensor.clone() for name, tensor in weights.items()},
         {name: tensor.clone() for name, tensor in optimizer.items()},
         {name: tensor.clone() for name, tensor in averages.items()},
+        {name: tensor.clone() for name, tensor in masters.items()},
     )
 
 

@@ -106,12 +106,6 @@ class Policy:
         if self._adapter is None:
             self.keep(BASE)
 
-    def blend(self, name: str, decay: float) -> None:
-        """Of a copy: it keeps the share `decay` of itself and takes the rest from the present values."""
-        with torch.no_grad():
-            for key, copy in self.copies[name].items():
-                copy.lerp_(self.parameters[key].detach(), 1 - decay)
-
     @contextmanager
     def using(self, name: str) -> Iterator[None]:
         """Inside, the modules compute with the copy of that name; with the present values where there is none."""

@@ -19,15 +19,13 @@ from digend.engines.checkpoints import (
     write_checkpoint,
 )
 from digend.engines.jobs import Job
+from digend.engines.masters import AVERAGED
 from digend.engines.optimizer import load_state, save_state
-from digend.engines.policy import EMA, OLD
+from digend.engines.policy import EMA
 from digend.engines.protocols import TaskFault
 from digend.engines.training import Trainer
 from digend.wire.tasks import CheckpointResult, CheckpointTask
 from digend.wire.tensors import Array
-
-AVERAGED = (OLD, EMA)
-"""The copies of the parameters that change in the course of training."""
 
 
 def save(job: Job, trainer: Trainer, task: CheckpointTask, runs_dir: Path) -> CheckpointResult:
@@ -45,14 +43,16 @@ def save(job: Job, trainer: Trainer, task: CheckpointTask, runs_dir: Path) -> Ch
             global_step=task.global_step,
             base_digest=job.base_digest,
             final=task.final,
+            gradient_norms=trainer.guard.norms,
         ),
         {name: each.detach().cpu().contiguous() for name, each in job.policy.parameters.items()},
-        save_state(trainer.optimizer, job.policy.parameters),
+        save_state(trainer.optimizer, trainer.masters.parameters),
         {
             f"{average}/{name}": each.cpu().contiguous()
             for average in AVERAGED
             for name, each in job.policy.copies.get(average, {}).items()
         },
+        trainer.masters.state(),
     )
 
     def extras(hidden: Path) -> None:
@@ -83,11 +83,13 @@ def restore(job: Job, trainer: Trainer, folder: str, version: int, digest: str =
             for average in AVERAGED:
                 if average in job.policy.copies:
                     job.policy.load(averaged(average, checkpoint), average)
-        load_state(trainer.optimizer, job.policy.parameters, checkpoint.optimizer)
+            trainer.masters.load(checkpoint.masters)
+        load_state(trainer.optimizer, trainer.masters.parameters, checkpoint.optimizer)
     except (TaskFault, KeyError, ValueError) as error:
         raise TaskFault("checkpoint", f"{folder} does not fit the job: {error}") from error
     job.version = state.version
     trainer.global_step = state.global_step
+    trainer.guard.restore(state.gradient_norms)
 
 
 def averaged(average: str, checkpoint: Checkpoint) -> dict[str, Array]:

@@ -1,8 +1,7 @@
 """The trainer of one job: gradients accumulated micro-batch by micro-batch, then one optimizer step.
 
-Owns the optimizer, the open global step and which micro-batches are in its gradient. The optimizer works on the
-policy's own parameters: in float32 or float64 those are their own master copy, a LoRA adapter is always at least
-float32, and full fine-tuning in half precision accumulates in half precision (use an adapter there).
+Owns the optimizer, the open global step and which micro-batches are in its gradient. What the optimizer works on is at
+least float32 (`digend.engines.masters`), whatever the policy is stored in.
 
 Invariants: a micro-batch is in the gradient once or not at all: its passes run into a buffer of their own, which is
 added when the last one is done, so a lost blob, a value that is not finite or a cancelled lease leaves the gradient as
@@ -21,9 +20,11 @@ from torch import Tensor
 from digend.algorithms.spec import Kept, Objective, PairLosses, Pairs, Velocities, Velocity
 from digend.engines.flops import shape_of
 from digend.engines.forwards import Forward, plan_forwards
+from digend.engines.guard import SpikeGuard
 from digend.engines.jobs import Job
+from digend.engines.masters import Masters
 from digend.engines.optimizer import build_optimizer, first_non_finite, learning_rate
-from digend.engines.policy import EMA, OLD, Policy
+from digend.engines.policy import EMA, OLD
 from digend.engines.protocols import Context, TaskFault
 from digend.engines.publishing import publish
 from digend.engines.sums import Sums
@@ -39,10 +40,13 @@ class Trainer:
     def __init__(self, job: Job, objective: Objective) -> None:
         self._job = job
         self._objective = objective
-        self._parameters = list(job.policy.parameters.values())
-        self.optimizer = build_optimizer(self._parameters, job.config.training)
-        self._checkpoints = job.config.training.gradient_checkpointing
-        self._ema = moving_average(job.policy, job.config.training.ema_decay)
+        training = job.config.training
+        self.masters = Masters(job.policy)
+        self._parameters = list(self.masters.parameters.values())
+        self.optimizer = build_optimizer(self._parameters, training)
+        self.guard = SpikeGuard(training.spike_factor)
+        self._checkpoints = training.gradient_checkpointing
+        self._ema = moving_average(self.masters, training.ema_decay)
         self.global_step = 0
         self.applied: tuple[int, ...] = ()
 
@@ -55,13 +59,15 @@ class Trainer:
         training = self._job.config.training
         forwards = plan_forwards(task.items, training.update_batch, training.timestep_width)
         total = sum(len(forward.pairs) for forward in forwards)
-        sums = Sums(keep_pairs=self._job.config.keep_pairs)
+        drifts = "log_probs" in self._job.algorithm.keeps
+        sums = Sums(keep_pairs=self._job.config.keep_pairs, drifts=drifts)
         with context.stage("update"), self._buffered_gradient():
             for forward in forwards:
                 self._count(task, forward, trajectories)
                 losses = self._losses(task, forward, trajectories)
                 self._check_finite(task.items, forward, losses.losses)
                 (losses.losses.sum() / task.z0).backward()  # type: ignore[no-untyped-call]
+                self.masters.collect()
                 sums.add(task.items, forward, losses)
                 context.progress(sums.num_pairs, total)
         self.global_step = task.global_step
@@ -116,6 +122,7 @@ class Trainer:
         try:
             yield
         except BaseException:
+            self.masters.drop()
             for parameter, gradient in zip(self._parameters, before, strict=True):
                 parameter.grad = gradient
             raise
@@ -235,7 +242,7 @@ class Trainer:
                 if parameter.grad is not None:
                     parameter.grad.mul_(task.z0 / task.z)
             norm = float(torch.nn.utils.clip_grad_norm_(self._parameters, self._job.config.training.max_grad_norm))
-            skipped = first_non_finite(self._job.policy.parameters, norm)
+            skipped = first_non_finite(self.masters.parameters, norm) or self.guard.objection(norm)
         if skipped is None:
             self._keep_version()
             for group in self.optimizer.param_groups:
@@ -259,10 +266,11 @@ class Trainer:
         """The averages of the policy take its new values in: the one that samples, and the one that is evaluated."""
         algorithm, num_steps = self._job.algorithm, self._job.version + 1
         if algorithm.old_decay is not None:
-            self._job.policy.blend(OLD, algorithm.old_decay(self._job.algorithm_options, num_steps))
+            self.masters.blend(OLD, algorithm.old_decay(self._job.algorithm_options, num_steps))
         if self._ema is not None and num_steps % self._job.config.training.ema_interval == 0:
             self._ema.optimization_step = num_steps
             self._ema.step(self._parameters)
+        self.masters.write_back()
 
 
 def _copy_of(version: int) -> str:
@@ -270,11 +278,11 @@ def _copy_of(version: int) -> str:
     return f"version {version}"
 
 
-def moving_average(policy: Policy, decay: float | None) -> EMAModel | None:
-    """diffusers' EMAModel over the policy's own copy: the average keeps min((1 + n) / (10 + n), decay) of itself at
-    optimizer step n. Its values live in `policy.copies`; nothing else of it needs saving."""
+def moving_average(masters: Masters, decay: float | None) -> EMAModel | None:
+    """diffusers' EMAModel over the masters' average: it keeps min((1 + n) / (10 + n), decay) of itself at optimizer
+    step n. Its values live in `masters.averages`; nothing else of it needs saving."""
     if decay is None:
         return None
-    average = EMAModel(list(policy.parameters.values()), decay=decay)
-    average.shadow_params = list(policy.copies[EMA].values())
+    average = EMAModel(list(masters.parameters.values()), decay=decay)
+    average.shadow_params = list(masters.averages[EMA].values())
     return average

@@ -45,6 +45,12 @@ STEP_FIGURES = (
         "",
         "the same of the step's first micro-batch, unless it is stale; 0 up to rounding when exact",
     ),
+    Figure("train/sequence_drift_mean", "", "mean over samples of |log ratio| to the rollout over all their timesteps"),
+    Figure("train/sequence_drift_max", "", "the largest of them"),
+    Figure("train/rejected_share", "share", "pairs left out of the loss by rejection_threshold"),
+    Figure("drift/worker/*", "", "largest |log ratio| to the rollout over the samples of one worker; of 64 at most"),
+    Figure("drift/timestep/*", "", "the same over pairs of one timestep; of 64 at most"),
+    Figure("drift/origin/*", "", "the same over samples of generators, and of the trainer (TAG)"),
     Figure("train/kl", "", "mean KL to the base model; 0 where the job has no reference"),
     Figure("train/gradient_norm", "", "norm of the gradient before it is clipped"),
     Figure("train/learning_rate", "", "learning rate of the optimizer step"),
@@ -127,9 +133,22 @@ def _learning(step: StepRecord) -> dict[str, float]:
         "train/ratio_max": step.ratio_max,
         "train/max_abs_log_ratio": step.max_abs_log_ratio,
         "train/first_max_abs_log_ratio": step.first_max_abs_log_ratio,
+        **_drift(step),
         "train/kl": step.kl,
         "train/gradient_norm": step.gradient_norm,
         "train/learning_rate": step.learning_rate,
+    }
+
+
+def _drift(step: StepRecord) -> dict[str, float]:
+    """Nothing of algorithms without an importance ratio."""
+    if not step.drift:
+        return {}
+    return {
+        "train/sequence_drift_mean": step.sequence_drift_mean,
+        "train/sequence_drift_max": step.sequence_drift_max,
+        "train/rejected_share": step.rejected_pairs / max(1, step.z),
+        **{f"drift/{each.by}/{each.name}": each.max for each in step.drift},
     }
 
 

@@ -15,7 +15,8 @@ from digend.wire.tasks import Receipt
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobState:
-    """queued, preparing, running, held (no room for a checkpoint), paused, completed, failed, cancelled; and why."""
+    """queued, preparing, running, held (no room for a checkpoint, or skipped steps), paused, completed, failed,
+    cancelled; and why."""
 
     state: str
     reason: str = ""
@@ -114,6 +115,18 @@ class Decision:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class DriftRecord:
+    """|log ratio| to the rollout over `num_pairs` pairs of a global step: those of one worker's samples, of one
+    timestep, or of one origin (generator, or TAG: the trainer made them)."""
+
+    by: Literal["worker", "timestep", "origin"]
+    name: str
+    num_pairs: int
+    mean: float
+    max: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class StepRecord:
     """One global step is closed. `version` is the version it made (unchanged where `skipped` says why)."""
 
@@ -162,6 +175,13 @@ class StepRecord:
     flops: dict[str, float] = field(default_factory=dict)
     """By kind of task; `peak_flops`: what the devices could have done in that time, 0 where it is not known."""
     peak_flops: float = 0.0
+    drift: tuple[DriftRecord, ...] = ()
+    """At most 64 of a kind, those that drifted most."""
+    sequence_drift_mean: float = 0.0
+    sequence_drift_max: float = 0.0
+    """|log ratio| of whole samples, over all timesteps that were trained of each."""
+    rejected_pairs: int = 0
+    """Left out of the loss by `rejection_threshold`; they count in Z."""
     kind: Literal["step"] = "step"
 
 

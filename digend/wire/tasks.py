@@ -242,6 +242,29 @@ class ScoreResult:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class SampleDrift:
+    """|log ratio| to the rollout of one sample over its `num_pairs` trained timesteps: their sum, the largest, and the
+    absolute value of the sum with signs, which is that of the whole trajectory."""
+
+    prompt: str
+    index: int
+    num_pairs: int
+    sum: float
+    max: float
+    whole: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TimestepDrift:
+    """|log ratio| to the rollout of a micro-batch's pairs at one timestep."""
+
+    timestep: int
+    num_pairs: int
+    sum: float
+    max: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class UpdateResult:
     """Sums over the micro-batch's pairs, to be divided by `num_pairs` for a mean; `pairs` only where the job asks."""
 
@@ -254,6 +277,11 @@ class UpdateResult:
     ratio_max: float = 0.0
     pairs: tuple[tuple[str, int, int, float], ...] = ()
     """(prompt, sample, timestep, loss)"""
+    rejected: int = 0
+    """Pairs that were left out of the loss; they count in `num_pairs`."""
+    sample_drift: tuple[SampleDrift, ...] = ()
+    timestep_drift: tuple[TimestepDrift, ...] = ()
+    """Of algorithms with an importance ratio."""
     kind: Literal["update"] = "update"
 
 

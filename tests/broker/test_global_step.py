@@ -7,7 +7,7 @@ from random import Random
 import pytest
 
 from broker.commands import SendTask
-from broker.events import Event, TaskFinished
+from broker.events import CancelRequested, Event, PauseRequested, ResumeRequested, TaskFinished
 from broker.harness import Simulation
 from broker.harness_engine import Sample, Scorer, honest
 from broker.harness_times import Load, Times
@@ -16,7 +16,20 @@ from digend.rl.selection import select_best_of_n
 from digend.wire.records import Notice, StepRecord
 from digend.wire.tasks import CommitTask, SampleScore, ScoreTask, TaskBody, UpdateTask
 from tests.broker.audit import audit, planned_pairs, steps_of, trained_pairs
-from tests.broker.support import MS, RULES, TIMES, bodies, finished, job, last_state, prompts, slots
+from tests.broker.support import (
+    MS,
+    RULES,
+    TIMES,
+    TRAINER,
+    S,
+    bodies,
+    finished,
+    job,
+    last_state,
+    prompts,
+    simulate,
+    slots,
+)
 
 
 def sent(simulation: Simulation, kind: type) -> list[SendTask]:
@@ -155,12 +168,50 @@ def test_a_step_without_survivors_closes_without_a_version() -> None:
 
 
 def test_too_many_skipped_steps_in_a_row_fail_the_job() -> None:
-    spec = job(num_global_steps=5, max_skipped_steps=2)
+    spec = job(num_global_steps=5, max_skipped_steps=2, on_skipped="fail")
     simulation = finished(spec, 2, scorer=everything_of({1, 2}))
     state, reason = last_state(simulation)
     assert state == "failed"
     assert "2 global steps in a row were skipped: no sample survived scoring" in reason
     audit(simulation, spec, masked=True)
+
+
+def held() -> Simulation:
+    """Global steps 2 and 3 are skipped, after which it is held."""
+    spec = job(num_global_steps=5, max_skipped_steps=2)
+    simulation = simulate(spec, 2, scorer=everything_of({1, 2}))
+    simulation.run(until=lambda: "j1" in simulation.core.state.jobs and simulation.job("j1").state == "held")
+    return simulation
+
+
+def test_or_hold_it_until_somebody_lets_it_go_on() -> None:
+    simulation = held()
+    simulation.run(until=lambda: simulation.now_ns > 300 * S)
+    why = "2 global steps in a row were skipped: no sample survived scoring"
+    assert last_state(simulation) == ("held", f"{why}; digenctl resume j1 lets it go on")
+    assert simulation.job("j1").global_step == 3
+    assert not simulation.core.state.leases
+    simulation.ask(ResumeRequested(job="j1"))
+    simulation.run(limit_ns=1000 * S)
+    simulation.settle()
+    assert last_state(simulation) == ("completed", "")
+    assert [bool(record.skipped) for record in bodies(simulation, StepRecord)] == [False, True, True, False, False]
+    assert simulation.replay() is None
+
+
+def test_held_it_stays_so_when_its_trainer_is_lost_and_can_be_paused_and_cancelled() -> None:
+    simulation = held()
+    simulation.kill(TRAINER, S)
+    simulation.run(until=lambda: simulation.now_ns > 100 * S)
+    assert last_state(simulation)[0] == "held"
+    simulation.ask(PauseRequested(job="j1"))
+    simulation.run(until=lambda: simulation.job("j1").state == "paused", limit_ns=200 * S)
+    simulation.ask(ResumeRequested(job="j1"))
+    simulation.run(until=lambda: simulation.job("j1").state == "running", limit_ns=300 * S)
+    other = held()
+    other.ask(CancelRequested(job="j1"))
+    other.run(limit_ns=500 * S)
+    assert last_state(other)[0] == "cancelled"
 
 
 def test_skipped_steps_that_are_not_in_a_row_do_not() -> None:

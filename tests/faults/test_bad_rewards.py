@@ -45,7 +45,13 @@ def not_dark(pixels, prompts, metadata):
     values = bright(pixels, prompts, metadata)
     return [math.nan if value == min(values) else value for value in values]
 '''
-BRIEF = ("eval.enabled=false", "training.max_skipped_steps=2", "schedule.reward_retries=0", "checkpoint.every=0")
+BRIEF = (
+    "eval.enabled=false",
+    "training.max_skipped_steps=2",
+    "training.on_skipped=fail",
+    "schedule.reward_retries=0",
+    "checkpoint.every=0",
+)
 
 
 @pytest.fixture

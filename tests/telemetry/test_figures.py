@@ -1,9 +1,10 @@
 """Names of figures: each is documented, none is invented where nothing was measured."""
 
 from dataclasses import replace
+from typing import Literal
 
 from digend.telemetry.figures import FIGURES, described, figures, slug
-from digend.wire.records import EvaluationRecord, StepRecord
+from digend.wire.records import DriftRecord, EvaluationRecord, StepRecord
 from tests.recorder.plausible import plausible_run
 
 
@@ -36,7 +37,9 @@ def test_every_figure_is_documented_once() -> None:
 
 def test_every_documented_figure_is_made() -> None:
     evaluation = next(record.body for record in plausible_run() if isinstance(record.body, EvaluationRecord))
-    step = replace(_measured(), component_stds={"a": 0.0}, component_zero_std={"a": 0.0})
+    kinds: tuple[Literal["worker", "timestep", "origin"], ...] = ("worker", "timestep", "origin")
+    drift = tuple(DriftRecord(by=by, name="1", num_pairs=1, mean=0.0, max=0.0) for by in kinds)
+    step = replace(_measured(), component_stds={"a": 0.0}, component_zero_std={"a": 0.0}, drift=drift)
     made = {described(name) for name in [*figures(step), *figures(evaluation)]}
     assert made == set(FIGURES)
 
