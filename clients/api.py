@@ -98,9 +98,9 @@ class Digend:
     def nodes(self) -> tuple[NodeView, ...]:
         return self._client.request(requests.ListNodes(request=_new()), replies.NodeList).nodes
 
-    def job_id(self, job: str | None = None) -> str:
-        """The whole id of a job."""
-        return job_id(self.jobs(), job)
+    def job_id(self, job: str | None = None, *, begun: bool = False) -> str:
+        """The whole id of a job; of the newest, or of the newest that has begun, where it is None."""
+        return job_id(self.jobs(), job, begun=begun)
 
     def job(self, job: str | None = None) -> JobDetail:
         return self._detail(self.job_id(job))

@@ -24,13 +24,14 @@ class BadSubject(ValueError):
     """Nothing that has a story is written so; the message has the forms."""
 
 
-def job_id(jobs: Sequence[JobView], wanted: str | None) -> str:
-    """The id meant by `wanted`; the newest job where it is None. Raises NotFound, AmbiguousId."""
+def job_id(jobs: Sequence[JobView], wanted: str | None, *, begun: bool = False) -> str:
+    """The id meant by `wanted`; where it is None the newest job, with `begun` the newest of those that have begun, if
+    any has: of one that only waits nothing can be told. Raises NotFound, AmbiguousId."""
     if wanted is not None:
         return name_of("job", [job.id for job in jobs], wanted)
     if not jobs:
         raise NotFound("no jobs yet; the next step: digenctl submit JOB.toml")
-    return max(jobs, key=lambda job: job.submitted_ns).id
+    return max(jobs, key=lambda job: (begun and job.started_ns is not None, job.submitted_ns)).id
 
 
 def name_of(kind: str, names: Sequence[str], wanted: str) -> str:

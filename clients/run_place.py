@@ -39,12 +39,13 @@ def is_folder(job: str | None) -> bool:
 
 
 def run_place(driver: Digend, job: str | None) -> RunPlace:
-    """Of a job by its id, the beginning of one, or a run folder; of the newest where it is None. Raises NotFound."""
+    """Of a job by its id, the beginning of one, or a run folder; of the newest that has begun where it is None. Raises
+    NotFound."""
     if job is not None and is_folder(job):
         folder = Path(job).absolute()
         return RunPlace(folder.name, "", folder)
     driver.require_socket()
-    whole = driver.job_id(job)
+    whole = driver.job_id(job, begun=True)
     recorder = next((node for node in driver.nodes() if node.role == "recorder" and node.runs), None)
     if recorder is not None:
         return RunPlace(whole, recorder.host, Path(recorder.runs) / whole)
@@ -53,11 +54,12 @@ def run_place(driver: Digend, job: str | None) -> RunPlace:
 
 
 def records_of(driver: Digend, job: str | None) -> Iterator[Record]:
-    """All there are so far, of a job or of a run folder. Raises NotFound."""
+    """All there are so far, of a job or of a run folder; of the newest job that has begun where it is None. Raises
+    NotFound."""
     if job is not None and is_folder(job):
         from clients.run_events import read_records
 
         yield from read_records(Path(job))
         return
     driver.require_socket()
-    yield from driver.all_records(driver.job_id(job))
+    yield from driver.all_records(driver.job_id(job, begun=True))

@@ -145,12 +145,19 @@ def _parts(watched: Watched) -> Iterator[str]:
         yield f"evaluation {evaluation.label}: {told}"
 
 
+def _nobody(frame: Frame) -> str:
+    """A recorder that has joined shows that the daemons are being started: the others load torch first."""
+    if frame.status.nodes:
+        return "no generator or trainer has joined yet: they load for some seconds; the next step: digenctl logs -f"
+    return "no workers have joined; the next step: digend up NODE.toml"
+
+
 def _workers(frame: Frame, width: int, room: int) -> list[Text]:
     """Header, a row a worker, the axis, the legend; as many as there is room for."""
     nodes = [node for node in frame.status.nodes if node.role != "recorder" or node.state in ("torpid", "lost")]
     nodes.sort(key=lambda node: node.name)
     if not nodes:
-        return [Text("no workers have joined; the next step: digend up NODE.toml", style="dim")]
+        return [Text(_nobody(frame), style="dim")]
     layout = _Layout(nodes, width)
     bubbles = bubble_glyphs(frame.pieces)
     shown = nodes[: max(room - 3, 1)]

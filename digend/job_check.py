@@ -16,11 +16,11 @@ from digend import plugins
 from digend.config.agreement import job_complaints, prompt_complaints
 from digend.config.checking import validated
 from digend.config.errors import ConfigError, Problem, require
-from digend.config.job import JobConfig
+from digend.config.job import JobConfig, MetricConfig, RewardConfig
 from digend.config.loader import check_job_table, folder_of
 from digend.config.prompts import PromptRow, read_prompts
 from digend.config.source import Source, absolute, read_source, source_of
-from digend.rewards.files import is_file_reward
+from digend.rewards.files import form_hint, is_file_reward
 
 _BLAMED = re.compile(r"(?P<key>[a-z_]+(\.[a-z_]+)+)( = (?P<value>\[.*?\]|[^\s:]+))?:? (?P<message>.*)", re.DOTALL)
 """A key, perhaps its value, and what is wrong: the form of what an algorithm's rules raise."""
@@ -151,7 +151,8 @@ def _use_problems(use: _Use, source: Source) -> list[Problem]:
     try:
         spec = use.spec_of(name)
     except plugins.PluginError as error:
-        return [source.problem(f"{use.table}.{use.key}", str(error))]
+        hint = form_hint(name) if use.spec_of is plugins.reward_spec else ""
+        return [source.problem(f"{use.table}.{use.key}", str(error) + hint)]
     if not isinstance(options, dict):
         return []
     return validated(spec.options, options, source, f"{use.table}.options.")[1]
@@ -168,14 +169,18 @@ def _algorithm_warnings(config: JobConfig) -> tuple[str, ...]:
 
 
 def _reward_warnings(config: JobConfig) -> Iterator[str]:
-    metrics = [(f"eval.metrics[{at}]", each.name, each.options) for at, each in enumerate(config.eval.metrics)]
-    rewards = [(f"rewards[{at}]", each.name, each.options) for at, each in enumerate(config.rewards)]
-    for where, name, options in (*rewards, *metrics):
-        if is_file_reward(name):
+    for where, scorer in scorers(config):
+        if is_file_reward(scorer.name):
             continue
-        spec = plugins.reward_spec(name)
-        for option, message in spec.warnings(spec.options.model_validate(options), config):
-            yield f"{where}.options.{option}: {message}" if option else f"{where} ({name}): {message}"
+        spec = plugins.reward_spec(scorer.name)
+        for option, message in spec.warnings(spec.options.model_validate(scorer.options), config):
+            yield f"{where}.options.{option}: {message}" if option else f"{where} ({scorer.name}): {message}"
+
+
+def scorers(config: JobConfig) -> Iterator[tuple[str, RewardConfig | MetricConfig]]:
+    """Everything that scores, with the path of its table."""
+    yield from ((f"rewards[{at}]", each) for at, each in enumerate(config.rewards))
+    yield from ((f"eval.metrics[{at}]", each) for at, each in enumerate(config.eval.metrics))
 
 
 def _rule_problems(config: JobConfig, source: Source) -> list[Problem]:

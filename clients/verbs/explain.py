@@ -18,11 +18,12 @@ EXAMPLE = """\
 @verb(EXAMPLE, patient=True)
 @click.argument("what", metavar="[JOB | bubble ID]", nargs=-1)
 @click.option("--step", type=click.IntRange(min=1), metavar="N", help="Decisions of this global step, not of the last.")
-@click.option("--job", metavar="JOB", help="Whose bubble; the newest job's if none.")
+@click.option("--job", metavar="JOB", help="Whose bubble; the newest's that has begun if none.")
 def command(driver: Digend, output: Output, what: tuple[str, ...], step: int | None, job: str | None) -> None:
     """Explain the decisions of a job's strategy, or one bubble.
 
-    JOB is an id, the beginning of one, or the folder of a run, for which no driver is asked; the newest job if none.
+    JOB is an id, the beginning of one, or the folder of a run, for which no driver is asked; the newest
+    that has begun if none.
     The ID of a bubble is a number that `digenctl explain JOB` lists, or WORKER@SECONDS.
     """
     name, bubble = _wanted(what, step, job)

@@ -14,8 +14,9 @@ from digend.exitcodes import ExitCode
 def command(driver: Digend, output: Output, job: str | None, opened: bool) -> ExitCode:
     """Say where a job's report is: curves, pictures, stages and what became of it, in one HTML file.
 
-    JOB is an id, the beginning of one, or a run folder; the newest job if none. Where the recorder runs on another box
-    the path is told as host:path. Ends with 5 while there is no report; the first follows the first evaluation.
+    JOB is an id, the beginning of one, or a run folder; the newest that has begun if none. Where the
+    recorder runs on another box the path is told as host:path. Ends with 5 while there is no report; the first follows
+    the first evaluation.
     """
     from clients.jobs import NotFound
     from clients.run_place import run_place

@@ -44,8 +44,9 @@ def command(
 ) -> ExitCode:
     """List sheets of samples, one an evaluation, with their rewards.
 
-    JOB is an id, the beginning of one, or a run folder; the newest job if none. With --global-step or --prompt a line a
-    prompt, with the reward of each of its samples. Sheets on another box are told as host:path.
+    JOB is an id, the beginning of one, or a run folder; the newest that has begun if none. With
+    --global-step or --prompt a line a prompt, with the reward of each of its samples. Sheets on another box are told as
+    host:path.
     """
     from clients.run_place import records_of, run_place
     from clients.sheets import chosen, sheets_of

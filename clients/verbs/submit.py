@@ -12,6 +12,8 @@ from clients.words import plural
 from digend.exitcodes import ExitCode
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from digend.job_check import JobInputs
     from digend.wire.replies import Submitted
 
@@ -109,6 +111,23 @@ def _warn(output: Output, inputs: "JobInputs") -> None:
     folder = inputs.config.model.path
     if not Path(folder).is_dir():
         output.hint(f"warning: model.path: {folder} is no folder here; the workers look for it at this very path")
+    for where, complaint in _file_rewards(inputs):
+        output.hint(f"warning: {where}: by the settings of this box: {complaint}")
+
+
+def _file_rewards(inputs: "JobInputs") -> "Iterator[tuple[str, str]]":
+    """Rewards from a file that this box could not load, where its settings allow some. Other boxes may score."""
+    from clients.this_box import named_places
+    from digend.config.loader import load_settings
+    from digend.job_check import scorers
+    from digend.rewards.files import complaint, is_file_reward
+
+    named = [(where, scorer.name) for where, scorer in scorers(inputs.config) if is_file_reward(scorer.name)]
+    places = named_places() if named else None
+    folders = load_settings(places).config.reward_paths if places else []
+    for where, name in named if folders else ():
+        if found := complaint(name, folders):
+            yield f"{where}.name", found
 
 
 def _say_valid(output: Output, path: str, inputs: "JobInputs") -> ExitCode:

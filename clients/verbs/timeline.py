@@ -57,7 +57,8 @@ def command(
 ) -> None:
     """Show what every worker did when: a chart, and seconds of work, pauses, idle time and bubbles.
 
-    JOB is an id, the beginning of one, or the folder of a run, for which no driver is asked; the newest job if none.
+    JOB is an id, the beginning of one, or the folder of a run, for which no driver is asked; the newest
+    that has begun if none.
     SHARE is that of bubbles, REASON their causes with seconds, REST what driver and wire took.
 
     With --perfetto the chosen time goes to a file: every task, its stages, and arrows from where a micro-batch was

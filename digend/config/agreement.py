@@ -79,7 +79,7 @@ def prompt_complaints(config: JobConfig, num_prompts: int) -> Iterator[Complaint
     if num_prompts < wanted:
         yield (
             "data.prompts_per_rollout",
-            f"a rollout has distinct prompts, and the prompts file has only {num_prompts}",
+            f"a rollout has {wanted} distinct prompts, and the prompts file has only {num_prompts}",
         )
 
 

@@ -12,7 +12,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any, Protocol
 
-from digend.config.errors import ConfigError, Problem
+from digend.config.errors import ConfigError, Problem, nearest
 from digend.config.overrides import OVERRIDE, apply_overrides
 
 MAX_LINES = 2000
@@ -77,11 +77,21 @@ def read_text(path: str) -> str:
         byte = error.object[error.start]
         raise _whole(path, f"not UTF-8: byte 0x{byte:02x} at offset {error.start}") from None
     except FileNotFoundError:
-        raise _whole(path, "no such file") from None
+        near = neighbour(path)
+        raise ConfigError([Problem(where=path, key="", message="no such file", nearest=near)]) from None
     except IsADirectoryError:
         raise _whole(path, "is a directory, expected a file") from None
     except OSError as error:
         raise _whole(path, f"cannot be read: {error.strerror}") from None
+
+
+def neighbour(path: str) -> str | None:
+    """The name in a file's folder that looks most like its own, if any does."""
+    here = Path(path)
+    try:
+        return nearest(here.name, [each.name for each in here.parent.iterdir()])
+    except OSError:
+        return None
 
 
 def absolute(folder: str | os.PathLike[str], path: str) -> str:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Protocol, TypeVar
 
 import zmq
 
-from digend.net.addresses import resolve
+from digend.net.addresses import resolve, socket_path
 from digend.net.handshake import EVENTS, event_of, happening, unfinished
 from digend.net.sockets import prepare_dealer
 from digend.wire.codec import decode, frame
@@ -89,7 +89,7 @@ class Client:
         self._replies.add(expect)
         deadline = time.monotonic() + self._timeout_s
         if not self._wait(zmq.POLLOUT, deadline):
-            why = self._trouble or f"no driver answers at {self.address}"
+            why = self._trouble or _why_silent(self.address)
             raise DriverUnreachable(f"{why} (waited {self._timeout_s:g} s)")
         self._socket.send(data)
         while self._wait(zmq.POLLIN, deadline):
@@ -131,6 +131,13 @@ class Client:
             raise NotAdmitted(found.refused)
         if found.unfinished:
             self._trouble = unfinished(self.address, self._key is not None)
+
+
+def _why_silent(address: str) -> str:
+    path = socket_path(address)
+    if path is not None and not path.exists():
+        return f"no driver at {address}: there is no such socket"
+    return f"no driver answers at {address}"
 
 
 def _answers(reply: object, message: Request) -> bool:

@@ -7,7 +7,8 @@ The function: `function(pixels, prompts, metadata) -> list of floats`, one a sam
 numpy [B, 3, H, W] or [B, F, 3, H, W] in [0, 1]; prompts: list of texts; metadata: list of dicts of texts.
 """
 
-from collections.abc import Callable, Iterable, Sequence
+import ast
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from importlib.util import module_from_spec, spec_from_file_location
 from inspect import isfunction
 from pathlib import Path
@@ -26,6 +27,51 @@ class RewardFileError(ValueError):
 def is_file_reward(name: str) -> bool:
     """Whether a reward's name has the form `file.py:function`."""
     return name.rpartition(":")[0].endswith(".py")
+
+
+def form_hint(name: str) -> str:
+    """For a name that is no plug-in and looks like a file's: how that is written; else nothing."""
+    file, colon, function = name.partition(":")
+    if not colon and not file.endswith(".py"):
+        return ""
+    stem = file.removesuffix(".py")
+    return f"; a function of a file is named FILE.py:FUNCTION, such as {stem}.py:{function or 'score'}"
+
+
+def complaint(name: str, folders: Iterable[str | Path]) -> str | None:
+    """What would keep `load_file_reward` from loading it, as far as can be told without running the file; else None."""
+    file, _, function = name.rpartition(":")
+    try:
+        path = _allowed(file, [Path(folder).resolve() for folder in folders])
+        names = list(_top_names(ast.parse(path.read_bytes(), str(path))))
+    except RewardFileError as error:
+        return str(error)
+    except SyntaxError as error:
+        return f"{path}:{error.lineno}: {error.msg}"
+    if function in names or "*" in names:
+        return None
+    return _no_function(path, function, names)
+
+
+def _top_names(tree: ast.Module) -> Iterator[str]:
+    """What a module defines or imports at its top; "*" where only running it would tell."""
+    for node in tree.body:
+        match node:
+            case ast.FunctionDef(name=name) | ast.ClassDef(name=name):
+                yield name
+            case ast.Import() | ast.ImportFrom():
+                yield from (alias.asname or alias.name for alias in node.names)
+            case ast.Assign() | ast.AnnAssign():
+                yield from (each.id for each in ast.walk(node) if isinstance(each, ast.Name))
+            case ast.Expr():
+                pass
+            case _:
+                yield "*"
+
+
+def _no_function(path: Path, function: str, known: Iterable[str]) -> str:
+    near = nearest(function, known)
+    return f"{path} has no function {function!r}" + (f"; did you mean {near}?" if near else "")
 
 
 class FileReward:
@@ -60,9 +106,8 @@ def load_file_reward(name: str, folders: Iterable[str | Path]) -> FileReward:
         raise RewardFileError(f"{path} does not import: {error!r}") from error
     loaded = getattr(module, function, None)
     if not callable(loaded):
-        near = nearest(function, [each for each, value in vars(module).items() if isfunction(value)])
-        hint = f"; did you mean {near}?" if near else ""
-        raise RewardFileError(f"{path} has no function {function!r}{hint}")
+        known = [each for each, value in vars(module).items() if isfunction(value)]
+        raise RewardFileError(_no_function(path, function, known))
     return FileReward(loaded)
 
 
@@ -76,4 +121,6 @@ def _allowed(file: str, folders: Sequence[Path]) -> Path:
         return inside[0]
     if candidates:
         raise RewardFileError(f"{candidates[0]} is outside the folders of reward_paths ({listed})")
-    raise RewardFileError(f"no file {file} in the folders of reward_paths ({listed})")
+    near = nearest(file, [each.name for folder in folders for each in folder.glob("*.py")])
+    hint = f"; did you mean {near}?" if near else ""
+    raise RewardFileError(f"no file {file} in the folders of reward_paths ({listed}){hint}")

@@ -15,6 +15,10 @@ CASES = {
     "window outside": (("window_range = [0, 3]", "window_range = [0, 9]"), "algorithm.options.window_range"),
     "last timestep": (("window_range = [0, 3]", "window_range = [5, 8]"), "last timestep"),
     "no prompts file": (("prompts.txt", "nowhere.txt"), "nowhere.txt: no such file"),
+    "prompts file misspelt": (("prompts.txt", "promts.txt"), "promts.txt: no such file; did you mean prompts.txt?"),
+    "too few prompts": (("prompts_per_rollout = 2", "prompts_per_rollout = 9"), "has 9 distinct prompts, and"),
+    "file without function": (("jpeg_compressibility", "mine.py"), "FILE.py:FUNCTION, such as mine.py:score"),
+    "function without .py": (("jpeg_compressibility", "mine:best"), "FILE.py:FUNCTION, such as mine.py:best"),
     "unknown reward": (("jpeg_compressibility", "jpeg_compresibility"), "did you mean jpeg_compressibility?"),
 }
 
@@ -40,6 +44,36 @@ def test_bad_prompts(digenctl: Digenctl, tmp_path: Path, prompts: bytes, expecte
     assert result.returncode == 78
     assert "data.prompts" in result.stderr
     assert expected in result.stderr
+
+
+NODE = 'name = "box"\naddress = "ipc://d.sock"\nreward_paths = ["rewards"]\n'
+
+
+@pytest.mark.parametrize(
+    ("reward", "expected"),
+    [
+        ("sharpnes.py:score", "did you mean sharpness.py?"),
+        ("sharpness.py:scor", "has no function 'scor'; did you mean score?"),
+        ("broken.py:score", "broken.py:1: "),
+        ("sharpness.py:score", None),
+    ],
+)
+def test_a_reward_file_is_looked_up_where_settings_allow_some(
+    digenctl: Digenctl, tmp_path: Path, reward: str, expected: str | None
+) -> None:
+    write_job(tmp_path, changed("jpeg_compressibility", reward))
+    (tmp_path / "rewards").mkdir()
+    (tmp_path / "rewards" / "sharpness.py").write_text("def score(pixels, prompts, metadata):\n    return [0.0]\n")
+    (tmp_path / "rewards" / "broken.py").write_text("def score(:\n")
+    (tmp_path / "node.toml").write_text(NODE)
+    assert digenctl("submit", "job.toml", "--check").stderr == ""
+    result = digenctl("submit", "job.toml", "--check", "--node", "node.toml")
+    assert result.returncode == 0
+    if expected is None:
+        assert result.stderr == ""
+    else:
+        assert "warning: rewards[0].name: by the settings of this box: " in result.stderr
+        assert expected in result.stderr
 
 
 def test_no_job_file(digenctl: Digenctl) -> None:

@@ -78,6 +78,14 @@ def test_a_frame_tells_driver_jobs_and_workers(frame: Frame) -> None:
     assert re.search(r"\d bubble: reward", shown)
 
 
+def test_where_only_the_recorder_has_joined_nobody_is_told_to_start_it_again(frame: Frame) -> None:
+    recorder = node_view("n/recorder/0", "idle")
+    alone = replace(frame, status=replace(frame.status, nodes=(recorder,)))
+    assert any("no generator or trainer has joined yet" in line for line in text(alone, 120))
+    nobody = replace(frame, status=replace(frame.status, nodes=()))
+    assert any("digend up NODE.toml" in line for line in text(nobody, 120))
+
+
 def test_what_goes_on_is_drawn_up_to_now(frame: Frame) -> None:
     last = max((piece for piece in frame.pieces if piece.worker == "n/trainer/0"), key=lambda piece: piece.end)
     assert (last.kind, last.cause, last.end) == ("bubble", "reward", frame.end_ns)

@@ -38,6 +38,7 @@ def test_nobody_there(digenctl: Digenctl, args: tuple[str, ...]) -> None:
     assert error["error"]["code"] == 69
     assert error["error"]["message"].startswith("no driver")
     assert result.stderr.startswith("digenctl: no driver")
+    assert "there is no such socket" in result.stderr
     assert "Traceback" not in result.stderr
 
 

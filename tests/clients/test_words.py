@@ -1,5 +1,7 @@
 """Figures as people read them, and the id that a person means."""
 
+from dataclasses import replace
+
 import pytest
 
 from clients.jobs import AmbiguousId, NotFound, job_id, name_of
@@ -44,6 +46,14 @@ def test_the_newest_job_is_meant_where_none_is_named() -> None:
     assert job_id(jobs, "a") == "a"
     with pytest.raises(NotFound, match="digenctl submit"):
         job_id([], None)
+
+
+def test_of_what_happened_the_newest_job_that_has_begun_is_meant() -> None:
+    waits = replace(job_view("b", "queued", submitted_ns=9), started_ns=None)
+    runs = job_view("a", "running", submitted_ns=5)
+    assert job_id([waits, runs], None, begun=True) == "a"
+    assert job_id([waits, runs], None) == "b"
+    assert job_id([waits], None, begun=True) == "b"
 
 
 def test_beginnings_of_names() -> None:
