@@ -19,7 +19,7 @@ from broker.events import (
 from broker.placement import node_of
 from broker.state import State
 from daemons.driver.queries import Queries
-from daemons.driver.submission import Refusal
+from daemons.driver.submission import Refusal, need_priority
 from digend.exitcodes import ExitCode
 from digend.telemetry.stages import FINAL_STATES
 from digend.wire.requests import Cancel, Drain, Pause, Resume, SetPriority, Undrain
@@ -27,9 +27,6 @@ from digend.wire.requests import Cancel, Drain, Pause, Resume, SetPriority, Undr
 OfJob = Cancel | Pause | Resume | SetPriority
 OfNode = Drain | Undrain
 Change = Cancel | Pause | Resume | SetPriority | Drain | Undrain
-
-PRIORITIES = 1000
-"""A priority is at most so far from 0."""
 
 
 def event_of(asked: Change, queries: Queries, state: State) -> tuple[str, Request | None]:
@@ -52,8 +49,7 @@ def _of_job(asked: OfJob, queries: Queries, state: State) -> Request | None:
     if over or job is None:
         raise Refusal(ExitCode.USAGE, f"job {asked.job} is {is_}: it is over")
     if isinstance(asked, SetPriority):
-        if abs(asked.priority) > PRIORITIES:
-            raise Refusal(ExitCode.USAGE, f"priority {asked.priority}: from {-PRIORITIES} to {PRIORITIES}")
+        need_priority(asked.priority)
         return PriorityRequested(job=asked.job, priority=asked.priority)
     if job.stop is not None and job.stop.to == "cancelled":
         raise Refusal(ExitCode.USAGE, f"job {asked.job} is being cancelled")

@@ -41,6 +41,7 @@ from daemons.driver.words import in_words
 from daemons.metrics.driver import DriverMetrics
 from daemons.notify import Notifier
 from digend.config.node import TimingConfig
+from digend.exitcodes import ExitCode
 from digend.net.server import ControlServer, Fault
 from digend.telemetry.logs import logger
 from digend.wire.errors import TooLarge
@@ -205,6 +206,10 @@ class Driver:
             checked = Checked(peer, submit, await asyncio.to_thread(prepare, submit, self._uploads, parent))
         except Refusal as refusal:
             checked = Checked(peer, submit, refusal)
+        except Exception as error:  # a plug-in's spec may raise anything; it is no reason to end
+            logger().exception("a job could not be checked")
+            why = f"the job could not be checked: {type(error).__name__}: {error} (the driver's log has where)"
+            checked = Checked(peer, submit, Refusal(ExitCode.TARGET_FAILED, why))
         self._desk.submit(checked, self._draft, self._clock.now_ns())
         self._wanted.set()
 

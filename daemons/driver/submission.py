@@ -26,7 +26,10 @@ from digend.exitcodes import ExitCode
 from digend.job_check import validate_job
 from digend.wire.requests import Submit
 
-_ID = re.compile(r"^[A-Za-z0-9][A-Za-z0-9._-]{0,95}$")
+_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,95}")
+
+PRIORITIES = 1000
+"""A priority is at most so far from 0."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -44,8 +47,9 @@ class Prepared:
 def prepare(submit: Submit, uploads: Uploads, parent: Parent | None = None) -> Prepared:
     """Checks a job file and what it names. `parent`: of a fork. Raises Refusal (BAD_CONFIG, or USAGE for a wrong
     request)."""
-    if submit.job is not None and not _ID.match(submit.job):
+    if submit.job is not None and not _ID.fullmatch(submit.job):
         raise Refusal(ExitCode.USAGE, f"job id {submit.job!r}: letters, digits, dot, underscore, dash; 96 at most")
+    need_priority(submit.priority)
     config = _config(submit.config)
     if "wandb" in config.tracking.use and not is_installed():
         raise Refusal(ExitCode.BAD_CONFIG, MISSING)
@@ -75,6 +79,12 @@ def _with_prompts_of(parent: Parent, submit: Submit, config: JobConfig) -> Submi
     if evaluated is None and config.eval.prompts is not None:
         evaluated = parent.eval_prompts
     return replace(submit, prompts=submit.prompts or parent.prompts, eval_prompts=evaluated)
+
+
+def need_priority(priority: int) -> None:
+    """Raises Refusal for one that is out of bounds."""
+    if abs(priority) > PRIORITIES:
+        raise Refusal(ExitCode.USAGE, f"priority {priority}: from {-PRIORITIES} to {PRIORITIES}")
 
 
 class Register:
@@ -121,7 +131,7 @@ class Register:
 def _config(text: str) -> JobConfig:
     try:
         table = json.loads(text)
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise Refusal(ExitCode.USAGE, f"the job file did not arrive as JSON: {error}") from error
     if not isinstance(table, dict):
         raise Refusal(ExitCode.USAGE, "the job file did not arrive as a table")

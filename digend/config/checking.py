@@ -6,7 +6,7 @@ Knows no particular model.
 
 import datetime
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, TypeVar
 
 from pydantic import BaseModel, ValidationError
@@ -24,6 +24,11 @@ def validated(
     model: type[Model], table: Mapping[str, Any], source: Blame, prefix: str = ""
 ) -> tuple[Model | None, list[Problem]]:
     """The model of `table`, which is at `prefix` of the file; or None and all that is wrong with it."""
+    if large := list(_large(table, ())):
+        return None, [
+            source.problem(prefix + _dotted(loc), "expected an integer of 64 bits, as TOML has them", value=str(value))
+            for loc, value in large
+        ]
     try:
         return _strict(model, table), []
     except ValidationError as error:
@@ -41,6 +46,18 @@ def problems_of(
 def _strict(model: type[Model], table: Mapping[str, Any]) -> Model:
     """By way of JSON, where strictness still takes an array for a tuple and an integer for a number."""
     return model.model_validate_json(json.dumps(table, default=_no_json), strict=True)
+
+
+def _large(value: object, loc: tuple[str | int, ...]) -> Iterator[tuple[tuple[str | int, ...], int]]:
+    """Integers that neither messages nor the journal have room for. Python's TOML and JSON take any."""
+    if isinstance(value, Mapping):
+        for key, inner in value.items():
+            yield from _large(inner, (*loc, key))
+    elif isinstance(value, list):
+        for index, inner in enumerate(value):
+            yield from _large(inner, (*loc, index))
+    elif isinstance(value, int) and not -(2**63) <= value < 2**63:
+        yield loc, value
 
 
 def _no_json(value: object) -> object:
@@ -125,9 +142,9 @@ def _dotted(loc: Loc, *, general: bool = False) -> str:
 
 
 def _shown(value: object) -> str | None:
-    """The value as TOML; nothing for a table, whose keys say enough."""
+    """The value as TOML; nothing for a table, whose keys say enough, or a null that came as JSON."""
     tables = isinstance(value, dict) or (isinstance(value, list) and any(isinstance(each, dict) for each in value))
-    return None if tables else toml_value(value)
+    return None if tables or value is None else toml_value(value)
 
 
 def _merged(problems: Sequence[Problem]) -> list[Problem]:

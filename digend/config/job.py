@@ -15,6 +15,10 @@ Word = Annotated[str, Field(min_length=1)]
 Beta = Annotated[float, Field(ge=0, lt=1)]
 
 
+MANY = 10_000
+"""Of what the driver draws one by one: more is a slip of the hand."""
+
+
 class MemoryConfig(Section):
     """Less memory for more time, by what diffusers, accelerate and torch bring (docs/models.md)."""
 
@@ -66,7 +70,7 @@ class SamplingConfig(Section):
     height: Annotated[int, Field(gt=0, description="Pixels.")]
     width: Annotated[int, Field(gt=0, description="Pixels.")]
     num_frames: Annotated[int, Field(ge=1, description="Frames; 1 for images.")] = 1
-    num_timesteps: Annotated[int, Field(ge=1, description="Denoising steps T.")] = 10
+    num_timesteps: Annotated[int, Field(ge=1, le=MANY, description="Denoising steps T.")] = 10
     sigma_schedule: Word = Field(
         "family",
         description="family (the pipeline's own), linear, dance:SHIFT, sd3_double_shift, sd3_single_shift.",
@@ -96,7 +100,9 @@ class DataConfig(Section):
         "columns reach the reward as metadata; relative to the job file."
     )
     prompts_per_rollout: Annotated[int, Field(ge=1, description="P: groups a rollout, each of another prompt.")]
-    samples_per_prompt: Annotated[int, Field(ge=2, description="K: samples a group; a group of one has no advantage.")]
+    samples_per_prompt: Annotated[
+        int, Field(ge=2, le=MANY, description="K: samples a group; a group of one has no advantage.")
+    ]
 
 
 class TrainingConfig(Section):
@@ -185,11 +191,11 @@ class EvalConfig(Section):
     prompts: Word | None = Field(
         None, description="Text file, relative to the job file; the training prompts where it is missing."
     )
-    samples: Annotated[int, Field(ge=1, description="Samples a prompt, before and after.")] = 4
-    during_samples: Annotated[int, Field(ge=1, description="Samples a prompt, in between.")] = 4
+    samples: Annotated[int, Field(ge=1, le=MANY, description="Samples a prompt, before and after.")] = 4
+    during_samples: Annotated[int, Field(ge=1, le=MANY, description="Samples a prompt, in between.")] = 4
     every: Annotated[int, Field(ge=0, description="Global steps between evaluations; 0 = only before and after.")] = 0
     num_timesteps: Annotated[
-        int | None, Field(ge=1, description="Denoising steps; those of sampling where missing.")
+        int | None, Field(ge=1, le=MANY, description="Denoising steps; those of sampling where missing.")
     ] = None
     seed: int = Field(99, description="Of the noise; not that of the job.")
     metrics: list[MetricConfig] = Field(
@@ -217,7 +223,7 @@ class ScheduleConfig(Section):
     strategy: Annotated[
         str,
         Field(
-            pattern=r"^(never|always|static:\d+|bts|planned)$",
+            pattern=r"^(never|always|static:\d{1,6}|bts|planned)$",
             examples=["never", "always", "static:2", "bts", "planned"],
             description="Trainer-assisted generation: never, always, static:N, bts or planned (docs/scheduling.md).",
         ),
@@ -248,7 +254,7 @@ class ScheduleConfig(Section):
         ),
     ] = 0
     lease_s: Annotated[
-        float, Field(gt=0, description="A task without progress for this long is given to another worker.")
+        float, Field(gt=0, le=1e6, description="A task without progress for this long is given to another worker.")
     ] = 60.0
     task_retries: Annotated[
         int, Field(ge=0, description="How often a failed task is tried again before the job fails.")

@@ -32,7 +32,7 @@ def parse_value(text: str) -> Any:
     """A TOML value; anything that is none is a string, so that quotes are rarely needed."""
     try:
         parsed = tomllib.loads(f"value = {text}")
-    except tomllib.TOMLDecodeError:
+    except (ValueError, RecursionError):
         return text
     return parsed["value"] if list(parsed) == ["value"] else text
 

@@ -7,6 +7,7 @@ every other ending is UTF-8 text, one prompt a line. Values of other columns bec
 import csv
 import hashlib
 import json
+import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from io import StringIO
@@ -17,6 +18,8 @@ from digend.config.errors import ConfigError, Problem, nearest
 from digend.config.source import read_text
 
 COLUMN = "prompt"
+
+_HALVES = re.compile("[\ud800-\udfff]")
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,18 +57,23 @@ def read_prompts(path: str) -> list[PromptRow]:
 
 
 def _lines(path: str) -> Iterator[PromptRow]:
-    for line in read_text(path).splitlines():
+    for line in _each_line(path):
         if (text := line.strip()) and not text.startswith("#"):
             yield PromptRow(text)
 
 
+def _each_line(path: str) -> Iterator[str]:
+    """Not splitlines, which ends a line at form feeds and separators of Unicode too: a prompt may have them."""
+    yield from StringIO(read_text(path), newline=None)
+
+
 def _jsonl(path: str) -> Iterator[PromptRow]:
-    for number, line in enumerate(read_text(path).splitlines(), 1):
+    for number, line in enumerate(_each_line(path), 1):
         if not line.strip():
             continue
         try:
-            row = json.loads(line)
-        except ValueError as error:
+            row = json.loads(line, object_pairs_hook=_unique)
+        except (ValueError, RecursionError) as error:
             raise _BadRow(number, f"not JSON: {error}") from None
         if not isinstance(row, dict):
             raise _BadRow(number, f"expected an object with a {COLUMN!r}, found {line.strip()[:40]}")
@@ -73,8 +81,9 @@ def _jsonl(path: str) -> Iterator[PromptRow]:
 
 
 def _csv(path: str) -> Iterator[PromptRow]:
-    reader = csv.DictReader(StringIO(read_text(path)), strict=True)
+    reader = csv.DictReader(StringIO(read_text(path), newline=""), strict=True)
     try:
+        _need_unique(reader.fieldnames or ())
         for number, row in enumerate(reader, 1):
             if None in row or None in row.values():
                 raise _BadRow(number, f"expected the {len(reader.fieldnames or ())} columns of the first line")
@@ -89,11 +98,30 @@ def _parquet(path: str) -> Iterator[PromptRow]:
     except ImportError:
         raise _BadRow(0, "reading parquet needs pyarrow: pip install 'digend[data]'") from None
     try:
-        rows = parquet.read_table(path).to_pylist()
+        table = parquet.read_table(path)
+        _need_unique(table.column_names)
+        rows = table.to_pylist()
     except (OSError, ArrowException) as error:
         raise _BadRow(0, f"not parquet: {error}") from None
     for number, row in enumerate(rows, 1):
         yield _row(number, row)
+
+
+def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """An object of JSON. Raises ValueError where a name is there twice: the earlier value would be lost."""
+    found = dict(pairs)
+    if len(found) < len(pairs):
+        raise ValueError(f"{_twice([name for name, _ in pairs])!r} is there twice")
+    return found
+
+
+def _need_unique(columns: Sequence[str]) -> None:
+    if len(set(columns)) < len(columns):
+        raise _BadRow(0, f"column {_twice(columns)!r} is there twice")
+
+
+def _twice(names: Sequence[str]) -> str:
+    return next(name for index, name in enumerate(names) if name in names[:index])
 
 
 _FORMATS: Mapping[str, Callable[[str], Iterable[PromptRow]]] = {".jsonl": _jsonl, ".csv": _csv, ".parquet": _parquet}
@@ -107,7 +135,15 @@ def _row(number: int, row: Mapping[str, Any]) -> PromptRow:
         raise _BadRow(number, f"no column {COLUMN!r}{hint}")
     if not isinstance(text, str) or not text.strip():
         raise _BadRow(number, f"{COLUMN} = {text!r}: expected a text")
-    return PromptRow(text.strip(), {key: _value(each) for key, each in row.items() if key != COLUMN})
+    metadata = {key: _value(each) for key, each in row.items() if key != COLUMN}
+    if not all(map(_is_unicode, (text, *metadata, *metadata.values()))):
+        raise _BadRow(number, "half of a surrogate pair, which is no character")
+    return PromptRow(text.strip(), metadata)
+
+
+def _is_unicode(text: str) -> bool:
+    """JSON can write what no encoding can."""
+    return _HALVES.search(text) is None
 
 
 def _value(value: object) -> str:
@@ -122,7 +158,10 @@ def packed_prompts(prompts: Sequence[PromptRow]) -> bytes:
 
 def unpacked_prompts(content: bytes) -> list[PromptRow]:
     """The inverse of `packed_prompts`. Raises ValueError where the bytes are anything else, or an empty list."""
-    rows = json.loads(content)
+    try:
+        rows = json.loads(content)
+    except RecursionError as error:
+        raise ValueError(str(error)) from None
     if not isinstance(rows, list) or not rows:
         raise ValueError("expected a JSON list of prompts, with one at least")
     return [_unpacked(row) for row in rows]
@@ -131,7 +170,8 @@ def unpacked_prompts(content: bytes) -> list[PromptRow]:
 def _unpacked(row: object) -> PromptRow:
     match row:
         case [str(text), dict(metadata)] if all(isinstance(each, str) for each in metadata.values()):
-            return PromptRow(text, metadata)
+            if all(map(_is_unicode, (text, *metadata, *metadata.values()))):
+                return PromptRow(text, metadata)
     raise ValueError(f"expected [text, metadata], found {str(row)[:40]}")
 
 

@@ -83,6 +83,8 @@ def read_text(path: str) -> str:
         raise _whole(path, "is a directory, expected a file") from None
     except OSError as error:
         raise _whole(path, f"cannot be read: {error.strerror}") from None
+    except ValueError as error:
+        raise _whole(path, f"cannot be read: {error}") from None
 
 
 def neighbour(path: str) -> str | None:
@@ -95,8 +97,8 @@ def neighbour(path: str) -> str | None:
 
 
 def absolute(folder: str | os.PathLike[str], path: str) -> str:
-    """Without `..` and without following links: the path that the person would write."""
-    return os.path.abspath(Path(folder, Path(path).expanduser()))  # noqa: PTH100
+    """Without `..` and without following links: the path as the person would write it. Nobody's home stays `~name`."""
+    return os.path.abspath(Path(folder, os.path.expanduser(path)))  # noqa: PTH100, PTH111
 
 
 def _whole(path: str, message: str) -> ConfigError:
@@ -109,6 +111,10 @@ def _parse(path: str, text: str) -> Table:
     except tomllib.TOMLDecodeError as error:
         message, line = _syntax_error(str(error), text)
         raise _whole(f"{path}:{line}", f"not TOML: {message}") from None
+    except RecursionError:
+        raise _whole(path, "not TOML: arrays or tables nested too deep") from None
+    except ValueError as error:
+        raise _whole(path, f"not TOML: {error}") from None
 
 
 def _syntax_error(message: str, text: str) -> tuple[str, int]:

@@ -15,8 +15,11 @@ from typing import Annotated, Any, Literal, Union, get_args, get_origin, get_typ
 from pydantic_core import CoreSchema, SchemaValidator
 from pydantic_core import core_schema as core
 
+INT_BITS = 63
+"""Of an integer, beside its sign: the journal has no room for more."""
+
 _SCALARS: dict[Any, Callable[[], CoreSchema]] = {
-    int: lambda: core.int_schema(strict=True),
+    int: lambda: core.int_schema(strict=True, ge=-(2**INT_BITS), le=2**INT_BITS - 1),
     float: lambda: core.float_schema(strict=True),
     str: lambda: core.str_schema(strict=True),
     bool: lambda: core.bool_schema(strict=True),

@@ -58,6 +58,11 @@ def test_values_that_are_no_text_are_json(tmp_path: Path) -> None:
         ("p.csv", "caption,target\na,b\n", "row 1: no column 'prompt' (there are caption, target)"),
         ("p.csv", 'prompt\n"a\n', "not CSV"),
         ("p.csv", "prompt\n", "no prompts"),
+        ("p.csv", "prompt,tag,tag\na,b,c\n", "column 'tag' is there twice"),
+        ("p.jsonl", '{"prompt": "a", "prompt": "b"}\n', "row 1: not JSON: 'prompt' is there twice"),
+        ("p.jsonl", '{"prompt": "a \\ud800"}\n', "row 1: half of a surrogate pair"),
+        ("p.jsonl", '{"prompt": "a", "tag": "\\udc00"}\n', "row 1: half of a surrogate pair"),
+        ("p.jsonl", '{"prompt": "a", "tag": ' + "[" * 100_000, "row 1: not JSON"),
         ("p.parquet", "PAR1 and then nothing", "not parquet"),
         ("p.parquet", "", "not parquet"),
     ],
@@ -80,3 +85,18 @@ def test_packed_and_back(rows: list[PromptRow]) -> None:
 def test_what_is_no_list_of_prompts(content: bytes) -> None:
     with pytest.raises(ValueError):
         unpacked_prompts(content)
+
+
+@pytest.mark.parametrize("ending", ["txt", "jsonl"])
+def test_a_prompt_may_have_what_ends_lines_elsewhere(tmp_path: Path, ending: str) -> None:
+    rows = [PromptRow("one\u2028two\x85three\x0cfour"), PromptRow("five")]
+    lines = [json.dumps({"prompt": row.text}, ensure_ascii=False) if ending == "jsonl" else row.text for row in rows]
+    path = tmp_path / f"p.{ending}"
+    path.write_text("\r\n".join(lines), "utf-8", newline="")
+    assert read_prompts(str(path)) == rows
+
+
+def test_an_upload_that_is_no_text_is_refused() -> None:
+    for content in (b'[["a \\ud800", {}]]', b'[["a", {"\\ud800": "b"}]]', b"[" * 100_000):
+        with pytest.raises(ValueError, match=r"expected \[text, metadata\]|recursion"):
+            unpacked_prompts(content)

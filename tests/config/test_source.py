@@ -6,7 +6,7 @@ import pytest
 
 from digend.config.errors import ConfigError
 from digend.config.overrides import apply_overrides, parse_value
-from digend.config.source import key_lines, read_source
+from digend.config.source import absolute, key_lines, read_source
 
 
 def test_lines_of_keys_tables_and_arrays() -> None:
@@ -96,3 +96,15 @@ def test_overrides_reach_tables_arrays_and_new_keys() -> None:
 def test_overrides_that_lead_nowhere(override: str) -> None:
     with pytest.raises(ConfigError, match="--set"):
         apply_overrides({"rewards": [{}], "seed": 1}, [override])
+
+
+def test_what_python_would_stumble_over_is_an_error_of_the_file(tmp_path: Path) -> None:
+    path = tmp_path / "x.toml"
+    for text in ("a = " + "[" * 10_000, "a = " + "9" * 10_000):
+        path.write_text(text)
+        with pytest.raises(ConfigError, match=r"x\.toml: not TOML: "):
+            read_source(path)
+    with pytest.raises(ConfigError, match="cannot be read"):
+        read_source("a\0b.toml")
+    assert absolute(tmp_path, "~nobody-of-this-name/x") == f"{tmp_path}/~nobody-of-this-name/x"
+    assert parse_value("[" * 10_000) == "[" * 10_000

@@ -1,17 +1,22 @@
 """Uploads, submits, cancels and questions of clients, over real sockets."""
 
+import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from digend import plugins
 from digend.config.job import JobConfig
 from digend.config.prompts import PromptRow, content_digest, packed_prompts
 from digend.exitcodes import ExitCode
-from digend.wire.pages import GetRecords, RecordList
+from digend.wire.pages import GetRecords, GetStory, RecordList
+from digend.wire.protocol import Refused as WireRefused
 from digend.wire.records import JobState
-from digend.wire.replies import Changed, ErrorReply, JobList, JobReply, QueueReply, StatusReply, Uploaded
+from digend.wire.replies import Changed, ErrorReply, JobList, JobReply, QueueReply, StatusReply, Submitted, Uploaded
 from digend.wire.requests import Cancel, GetQueue, GetStatus, ListJobs, ShowJob, Submit, Upload
+from digend.wire.story import StoryCursor
 from tests.driver.world import Client, client_of, job_config, node_of, running
 
 
@@ -203,3 +208,68 @@ async def test_jobs_survive_a_restart_and_move_to_a_new_segment_when_all_are_ove
         assert detail.num_records > 0
         assert not (await client.submit(job_config(), job="a")).created
         assert (await client.submit(job_config())).job == "job-001"
+
+
+def hostile(sound: Submit) -> list[tuple[Submit, ExitCode, str]]:
+    """What clients may send by mistake or on purpose, the code and words that answer it."""
+
+    def of(table: str, key: str, value: object) -> str:
+        config = json.loads(sound.config)
+        config[table][key] = value
+        return json.dumps(config)
+
+    return [
+        (replace(sound, config="[" * 100_000), ExitCode.USAGE, "did not arrive as JSON"),
+        (replace(sound, config=of("training", "unknown", None)), ExitCode.BAD_CONFIG, "training.unknown: unknown key"),
+        (replace(sound, config=of("checkpoint", "every", 10**20)), ExitCode.BAD_CONFIG, "checkpoint.every = 1000"),
+        (replace(sound, config=of("data", "samples_per_prompt", 10**12)), ExitCode.BAD_CONFIG, "samples_per_prompt"),
+        (replace(sound, config=of("schedule", "strategy", "static:" + "9" * 5000)), ExitCode.BAD_CONFIG, "strategy"),
+        (replace(sound, config=of("schedule", "lease_s", 1e300)), ExitCode.BAD_CONFIG, "lease_s"),
+        (replace(sound, job="a\n"), ExitCode.USAGE, "job id"),
+        (replace(sound, priority=1001), ExitCode.USAGE, "priority 1001"),
+    ]
+
+
+async def test_no_submit_ends_the_driver(tmp_path: Path) -> None:
+    node = node_of(tmp_path)
+    async with running(node), client_of(node) as client:
+        sound = await client.submission(job_config(), job="mine")
+        for message, code, words in hostile(sound):
+            assert words in await refused(client, replace(message, request=client.next_request()), code)
+        assert await jobs(client) == {}
+        assert (await client.ask(sound, Submitted)).created
+
+
+async def test_a_spec_that_raises_is_no_end_of_the_driver(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Rules and options of others are code of others."""
+
+    def rules(options: object, config: object) -> Any:
+        raise ZeroDivisionError("in a plug-in")
+
+    broken = replace(plugins.algorithm_spec("flow_grpo"), rules=rules)
+    node = node_of(tmp_path)
+    async with running(node), client_of(node) as client:
+        sound = await client.submission(job_config(), job="mine")
+        with monkeypatch.context() as patched:
+            patched.setattr(plugins, "algorithm_spec", lambda name: broken)
+            why = await refused(client, sound, ExitCode.TARGET_FAILED)
+        assert "ZeroDivisionError: in a plug-in" in why
+        assert (await client.ask(replace(sound, request=client.next_request()), Submitted)).created
+
+
+@pytest.mark.parametrize("number", [2**63, 2**64 - 1])
+async def test_numbers_that_no_table_has_are_refused(tmp_path: Path, number: int) -> None:
+    node = node_of(tmp_path)
+    async with running(node), client_of(node) as client:
+        await client.submit(job_config(), job="mine")
+        for message in (
+            GetRecords(request="r", job="mine", since=number),
+            GetStory(request="r", subject="mine", cursor=StoryCursor(record=number)),
+        ):
+            async with client_of(node) as hostile_client:
+                await hostile_client.link.connected()
+                assert hostile_client.link.send(message)
+                told = await anext(hostile_client.link.messages())
+                assert isinstance(told, WireRefused)
+                assert "less than or equal to" in told.reason
+        assert list(await jobs(client)) == ["mine"]

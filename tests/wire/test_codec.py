@@ -37,7 +37,7 @@ JOURNALLED = [
 ]
 
 SCALARS: dict[Any, st.SearchStrategy[Any]] = {
-    int: st.integers(-(2**63), 2**64 - 1),
+    int: st.integers(-(2**63), 2**63 - 1),
     float: st.floats(),
     str: st.text(max_size=8),
     bool: st.booleans(),
@@ -317,3 +317,9 @@ def test_a_union_is_told_apart_by_its_discriminator_alone() -> None:
         unpacked[2]["result"]["kind"] = kind
         with pytest.raises(Malformed, match=r"TaskDone\.result"):
             decode(msgpack.packb(unpacked), {TaskDone})
+
+
+def test_an_integer_that_the_journal_has_no_room_for_is_malformed() -> None:
+    beat = Heartbeat(session="s", seq=2**63)
+    with pytest.raises(Malformed, match=r"Heartbeat\.seq: .* less than or equal to 9223372036854775807"):
+        decode(encode(beat), {Heartbeat})
