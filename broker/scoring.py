@@ -4,11 +4,13 @@ A failed reward is a status and never a number; advantages come from the full gr
 3.4.1, lines 13-15). `std = "global"` is a declared barrier: nothing of a step enters UQ until all of it is scored.
 """
 
+from collections.abc import Mapping
 from math import fsum, isfinite
 
 from broker.microbatch import MicroBatch, Outcome, Phase, Selected
 from broker.state import Job, State
-from digend.rl.advantages import AdvantageRule, GroupAdvantages, global_std_of, normalise_group
+from digend.rl.advantages import AdvantageRule, GroupAdvantages, Rewards, global_std_of, normalise_group
+from digend.rl.aggregation import aggregated_advantages, normalised_sum
 from digend.rl.selection import select_best_of_n
 from digend.wire.records import Notice
 from digend.wire.tasks import SampleScore
@@ -50,7 +52,7 @@ def _global_std(job: Job, global_step: int) -> float | None:
             return peer.outcome.global_std
     if not all(peer.scored for peer in peers):
         return None
-    rewards = {name: group for peer in peers for name, group in rewards_of(peer).items()}
+    rewards = {name: group for peer in peers for name, group in _compared(job, peer).items()}
     return global_std_of(rewards, rule_of(job))
 
 
@@ -70,10 +72,28 @@ def rewards_of(batch: MicroBatch) -> dict[str, list[float | None]]:
     }
 
 
+def _compared(job: Job, batch: MicroBatch) -> Mapping[str, Rewards]:
+    """What is compared within each group: rewards, or the weighted sum of each reward normalised by itself."""
+    if job.spec.aggregation == "reward_aggr":
+        return rewards_of(batch)
+    weights, scores, rule = dict(job.spec.reward_weights), batch.scores(), rule_of(job)
+    found: dict[str, Rewards] = {}
+    for at, group in enumerate(batch.groups):
+        members = [scores[at, sample] for sample in range(len(group.samples))]
+        parts = {
+            label: [score.components.get(label) if usable(score) else None for score in members] for label in weights
+        }
+        found[group.prompt.uid] = normalised_sum(group.prompt.uid, parts, weights, rule)
+    return found
+
+
 def _settle(state: State, job: Job, batch: MicroBatch, global_std: float | None) -> None:
+    rule = rule_of(job)
     groups = [
-        normalise_group(name, rewards, rule_of(job), global_std=global_std)
-        for name, rewards in rewards_of(batch).items()
+        aggregated_advantages(name, rewards, rule)
+        if job.spec.aggregation == "advantage_aggr"
+        else normalise_group(name, rewards, rule, global_std=global_std)
+        for name, rewards in _compared(job, batch).items()
     ]
     batch.outcome = _outcome(job, batch, groups, global_std)
     _tell(state, job, batch, groups)

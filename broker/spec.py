@@ -4,6 +4,7 @@ from dataclasses import dataclass
 from fractions import Fraction
 
 from digend.rl.advantages import Std
+from digend.rl.aggregation import Aggregation
 from digend.rl.windows import Move, Order
 from digend.wire.refs import CheckpointRef
 from digend.wire.tasks import Prompt
@@ -91,11 +92,20 @@ class JobSpec:
     max_skipped_steps: int
     on_skipped: str = "hold"
     """hold or fail, after so many in a row."""
+    aggregation: Aggregation = "reward_aggr"
+    """How several rewards become one advantage."""
+    reward_weights: tuple[tuple[str, float], ...] = ()
+    """(label, weight) of each reward, as components of a score name it."""
     keep_pairs: bool = False
     origin: CheckpointRef | None = None
     """Of a fork: the other job's checkpoint that it starts from. Global steps go on from there."""
 
     def __post_init__(self) -> None:
+        if self.aggregation == "advantage_aggr" and self.rules.std == "global":
+            raise ValueError(
+                'aggregation = advantage_aggr with std = "global": each reward is normalised in its group; '
+                "normalised_aggr goes with it"
+            )
         if self.updates_per_rollout > self.prompts_per_rollout:
             raise ValueError(
                 f"training.updates_per_rollout = {self.updates_per_rollout}: a rollout has only "

@@ -160,7 +160,20 @@ def _use_problems(use: _Use, source: Source) -> list[Problem]:
 
 def _agreement_problems(config: JobConfig, prompts: Sequence[PromptRow], source: Source) -> list[Problem]:
     problems = [source.problem(key, message) for key, message in prompt_complaints(config, len(prompts))]
-    return problems + _rule_problems(config, source)
+    return problems + _rule_problems(config, source) + list(_video_problems(config, source))
+
+
+def _video_problems(config: JobConfig, source: Source) -> Iterator[Problem]:
+    """Rewards of images in a job that makes videos."""
+    listed: list[tuple[str, Sequence[RewardConfig | MetricConfig]]] = [
+        ("rewards", config.rewards),
+        ("eval.metrics", config.eval.metrics),
+    ]
+    for table, sections in listed if config.sampling.num_frames > 1 else ():
+        for at, each in enumerate(sections):
+            if each.frames == "whole" and not is_file_reward(each.name) and plugins.reward_spec(each.name).images_only:
+                expected = f'{each.name} scores images: expected by which frames, such as frames = "mean"'
+                yield source.problem(f"{table}[{at}].frames", expected)
 
 
 def _algorithm_warnings(config: JobConfig) -> tuple[str, ...]:

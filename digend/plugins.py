@@ -47,6 +47,13 @@ OWN: Final[Mapping[str, Mapping[str, str]]] = {
         "shapes_both": "digend.rewards.shapes:both",
         "shapes_independent": "digend.rewards.shapes:independent",
         "http_service": "digend.rewards.http_service:spec",
+        "clip_score": "digend.rewards.clip_score:spec",
+        "pickscore": "digend.rewards.pickscore:spec",
+        "hpsv2": "digend.rewards.hpsv2:spec",
+        "aesthetic": "digend.rewards.aesthetic:spec",
+        "image_reward": "digend.rewards.image_reward:spec",
+        "ocr": "digend.rewards.ocr:spec",
+        "openai_judge": "digend.rewards.openai_judge:spec",
     },
 }
 _WORDS: Final = {MODELS: "model family", ALGORITHMS: "algorithm", REWARDS: "reward"}

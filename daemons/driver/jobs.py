@@ -8,6 +8,7 @@ from digend.algorithms.spec import SamplingRules
 from digend.config.job import JobConfig
 from digend.config.prompts import PromptRow
 from digend.plugins import algorithm_spec, validate_options
+from digend.rewards.labels import labels_of
 from digend.wire.tasks import Prompt
 
 
@@ -49,6 +50,10 @@ def to_spec(
         task_retries=schedule.task_retries,
         max_skipped_steps=config.training.max_skipped_steps,
         on_skipped=config.training.on_skipped,
+        aggregation=config.aggregation,
+        reward_weights=tuple(
+            zip(labels_of(each.name for each in config.rewards), [each.weight for each in config.rewards], strict=True)
+        ),
         keep_pairs=config.keep_pairs,
     )
 

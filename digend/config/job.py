@@ -169,11 +169,21 @@ class TrainingConfig(Section):
     deterministic: bool = Field(False, description="Same seed, same weights, bit for bit (see above for the price).")
 
 
+Frames = Annotated[
+    Literal["whole", "mean", "min", "max", "first", "middle", "last"],
+    Field(
+        description="Of a video: the reward gets it whole, or each frame as an image and the mean, min or max counts, "
+        "or only one frame."
+    ),
+]
+
+
 class RewardConfig(Section):
     """One reward. A job may have several: the reward of a sample is their weighted sum."""
 
     name: Word = Field(description="Reward, a plug-in name, or file.py:function in a folder that the node file allows.")
     weight: float = Field(1.0, description="Factor in the sum.")
+    frames: Frames = "whole"
     options: Options = Field(default_factory=dict, description="Options of the reward.")
 
 
@@ -181,6 +191,7 @@ class MetricConfig(Section):
     """A scorer that evaluation reports and training never sees."""
 
     name: Word = Field(description="Reward, as in rewards.")
+    frames: Frames = "whole"
     options: Options = Field(default_factory=dict, description="Options of the reward.")
 
 
@@ -309,4 +320,9 @@ class JobConfig(Section):
     schedule: ScheduleConfig = Field(default_factory=lambda: ScheduleConfig.model_validate({}))
     checkpoint: CheckpointConfig = Field(default_factory=lambda: CheckpointConfig.model_validate({}))
     tracking: TrackingConfig = Field(default_factory=lambda: TrackingConfig.model_validate({}))
+    aggregation: Literal["reward_aggr", "advantage_aggr", "normalised_aggr"] = Field(
+        "reward_aggr",
+        description="Several rewards: the advantage of their weighted sum, the weighted sum of their advantages, or "
+        "the advantage of the weighted sum of rewards that are normalised in their group first (docs/rewards.md).",
+    )
     keep_pairs: bool = Field(False, description="Record every (prompt, sample, timestep, loss); for tests.")

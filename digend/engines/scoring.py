@@ -17,12 +17,14 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import BaseModel
 
-from digend.config.job import JobConfig
+from digend.config.job import JobConfig, MetricConfig, RewardConfig
 from digend.engines.diversity import diversity
 from digend.engines.pictures import LATENTS, PIXELS, LatePictures
 from digend.engines.protocols import Cancelled, Context, TaskFault
 from digend.plugins import load_object, reward_spec, validate_options
 from digend.rewards.files import is_file_reward, load_file_reward
+from digend.rewards.frames import PerFrame
+from digend.rewards.labels import labels_of
 from digend.rewards.spec import Batch, Reward, Scores
 from digend.wire.tasks import SampleScore, ScoreItem, ScoreResult, ScoreTask
 from digend.wire.tensors import Array, to_numpy
@@ -54,16 +56,20 @@ class _Tally:
 def build_scorers(config: JobConfig, device: str, folders: Sequence[Path]) -> list[Scorer]:
     """Rewards, then metrics. Raises TaskFault("config") that names the key of the one that cannot be built."""
     scorers: list[Scorer] = []
-    wanted: list[tuple[str, str, float | None, Mapping[str, object]]] = [
-        (f"rewards[{at}]", each.name, each.weight, each.options) for at, each in enumerate(config.rewards)
+    wanted: list[tuple[str, RewardConfig | MetricConfig, float | None]] = [
+        (f"rewards[{at}]", each, each.weight) for at, each in enumerate(config.rewards)
     ]
-    wanted += [(f"eval.metrics[{at}]", each.name, None, each.options) for at, each in enumerate(config.eval.metrics)]
-    for where, name, weight, options in wanted:
+    wanted += [(f"eval.metrics[{at}]", each, None) for at, each in enumerate(config.eval.metrics)]
+    labels = labels_of(section.name for _, section, _ in wanted)
+    for label, (where, section, weight) in zip(labels, wanted, strict=True):
+        name = section.name
         try:
-            reward, cuts_itself = _build(where, name, options, device, folders)
+            reward, cuts_itself = _build(where, name, section.options, device, folders)
+            if section.frames != "whole":
+                reward = PerFrame(reward, section.frames)
         except Exception as error:
             raise TaskFault("config", f"{where} ({name}): {error}") from error
-        scorers.append(Scorer(_label(name, [each.label for each in scorers]), weight, reward, cuts_itself))
+        scorers.append(Scorer(label, weight, reward, cuts_itself))
     return scorers
 
 
@@ -78,14 +84,6 @@ def _build(
     spec = reward_spec(name)
     build = cast(Build, load_object(spec.builder))
     return build(validate_options(spec, options, f"{where}.options"), device), spec.cuts_itself
-
-
-def _label(name: str, taken: Sequence[str]) -> str:
-    """The reward's name; `file:function` for one from a file; with #2 and so on where it repeats."""
-    file, colon, function = name.rpartition(":")
-    label = f"{Path(file).stem}:{function}" if colon else name
-    count = sum(each.partition("#")[0] == label for each in taken)
-    return label if count == 0 else f"{label}#{count + 1}"
 
 
 def score(

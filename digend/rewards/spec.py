@@ -71,5 +71,7 @@ class RewardSpec:
     """"module:function" of `build(options: BaseModel, device: str) -> Reward`."""
     cuts_itself: bool = False
     """It is handed all samples of a task at once, and not `sampling.rollout_batch` at most."""
+    images_only: bool = False
+    """It cannot score videos, so a job that makes them must say by which frames (`frames` of the job file)."""
     warnings: Callable[[BaseModel, JobConfig], Iterable[tuple[str, str]]] = no_warnings
     """(option, or "" for the reward as a whole; what will go wrong) of valid options, told at submit."""

@@ -3,6 +3,7 @@
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from random import Random
+from typing import Literal
 
 import pytest
 
@@ -267,3 +268,29 @@ def test_deterministic_updates_go_by_index_and_others_by_arrival() -> None:
     assert updates_in_order(finished(spec, 2, 4, times=times)) == [(0, 1), (0, 2), (0, 3), (0, 0)]
     fixed = replace(spec, deterministic=True)
     assert updates_in_order(finished(fixed, 2, 4, times=times)) == [(0, 0), (0, 1), (0, 2), (0, 3)]
+
+
+@pytest.mark.parametrize("aggregation", ["advantage_aggr", "normalised_aggr"])
+def test_each_reward_is_normalised_by_itself(aggregation: Literal["advantage_aggr", "normalised_aggr"]) -> None:
+    """The one with a spread a thousand times larger does not decide alone."""
+
+    def scorer(sample: Sample) -> SampleScore:
+        parts = {"large": 1000.0 * sample.index, "small": -2.0 * sample.index}
+        return SampleScore(
+            prompt=sample.prompt, index=sample.index, reward=parts["large"] + 2 * parts["small"], components=parts
+        )
+
+    spec = job(num_global_steps=1, aggregation=aggregation, reward_weights=(("large", 1.0), ("small", 2.0)))
+    simulation = finished(spec, 2, scorer=scorer)
+    tasks = [order.task for order in sent(simulation, UpdateTask)]
+    for task in tasks:
+        assert isinstance(task, UpdateTask)
+        advantages = {item.index: item.advantage for item in task.items}
+        assert sorted(advantages, key=lambda index: advantages[index]) == [3, 2, 1, 0]
+    (step,) = bodies(simulation, StepRecord)
+    assert step.reward_mean == pytest.approx(1500 - 6)
+
+
+def test_advantages_of_each_reward_do_not_go_with_a_barrier() -> None:
+    with pytest.raises(ValueError, match="aggregation = advantage_aggr"):
+        job(aggregation="advantage_aggr", rules=replace(RULES, std="global"))
