@@ -118,7 +118,16 @@ def _prepared(state: State, job: Job, lease: Lease, worker: Worker, result: Prep
             f"base weights differ: {worker.name} has {result.base_digest}, others have {job.base_digest}",
         )
         return
-    job.base_digest = result.base_digest
+    if job.base_digest and result.adapter_digest != job.adapter_digest:
+        finish(
+            state,
+            job,
+            "failed",
+            f"training.init_adapter: {worker.name} has an adapter with the digest {result.adapter_digest or 'none'}, "
+            f"others have {job.adapter_digest or 'none'}",
+        )
+        return
+    job.base_digest, job.adapter_digest = result.base_digest, result.adapter_digest
     if not job.sigmas:
         job.sigmas, job.eval_sigmas = result.sigmas, result.eval_sigmas
     if result.weights is not None:

@@ -170,6 +170,7 @@ class Job:
     sigmas: tuple[float, ...] = ()
     eval_sigmas: tuple[float, ...] = ()
     base_digest: str = ""
+    adapter_digest: str = ""
     conditions: dict[str, BlobRef] = field(default_factory=dict)
     encoding: dict[str, str] = field(default_factory=dict)
     """prompt uid -> lease"""

@@ -42,6 +42,8 @@ def job_complaints(config: JobConfig) -> Iterator[Complaint]:
         yield "schedule.staleness", "must be 0 where training.updates_per_rollout is more than 1"
     if config.schedule.decode == "reward" and config.schedule.scoring != "dedicated":
         yield "schedule.decode", 'reward needs schedule.scoring = "dedicated": a generator has decoded before it scores'
+    if config.training.init_adapter is not None and config.training.trainable != "lora":
+        yield "training.init_adapter", 'needs training.trainable = "lora"'
     if not any(reward.weight for reward in config.rewards):
         yield "rewards", "every weight is 0: there would be nothing to learn from"
     yield from _twice("rewards", [reward.name for reward in config.rewards])

@@ -125,6 +125,13 @@ class TrainingConfig(Section):
     lora_rank: Annotated[int, Field(ge=1, description="Rank of the adapter.")] = 32
     lora_alpha: Annotated[float, Field(gt=0, description="Scale of the adapter: alpha / rank.")] = 64.0
     lora_targets: list[Word] = Field(default_factory=list, description="Module names; empty = the family's.")
+    init_adapter: Annotated[
+        Word | None,
+        Field(
+            description="Folder with a LoRA as `digenctl export` and diffusers write it, relative to the job file; "
+            "of the same rank and alpha. Policy version 0 is that. A fresh adapter where missing."
+        ),
+    ] = None
     betas: tuple[Beta, Beta] = Field((0.9, 0.999), description="Of AdamW.")
     weight_decay: Annotated[float, Field(ge=0, description="Of AdamW.")] = 1e-4
     epsilon: Annotated[float, Field(gt=0, description="Of AdamW.")] = 1e-8

@@ -47,8 +47,12 @@ def with_absolute_paths(config: JobConfig, folder: Path) -> JobConfig:
     evaluation = config.eval
     if evaluation.prompts is not None:
         evaluation = evaluation.model_copy(update={"prompts": absolute(folder, evaluation.prompts)})
+    training = config.training
+    if training.init_adapter is not None:
+        training = training.model_copy(update={"init_adapter": absolute(folder, training.init_adapter)})
     return config.model_copy(
         update={
+            "training": training,
             "model": config.model.model_copy(update={"path": absolute(folder, config.model.path)}),
             "data": config.data.model_copy(update={"prompts": absolute(folder, config.data.prompts)}),
             "eval": evaluation,

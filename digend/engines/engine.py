@@ -170,6 +170,7 @@ class LocalEngine:
         sampling, evaluation = job.config.sampling, job.config.eval
         return PrepareResult(
             base_digest=job.base_digest,
+            adapter_digest=job.adapter_digest,
             num_parameters=job.policy.num_parameters,
             num_trainable=job.policy.num_trainable,
             sigmas=sigma_list(job, sampling.num_timesteps),

@@ -75,6 +75,8 @@ def _checkpoint_folder(run: Path, global_step: int | None) -> Path:
 
 def _loaded(run: Path, checkpoint: Checkpoint) -> Job:
     config = load_job_file(run / "job.toml")
+    # Its weights come from the checkpoint; the adapter that it started from may be gone.
+    config = config.model_copy(update={"training": config.training.model_copy(update={"init_adapter": None})})
     task = PrepareTask(job=run.name, incarnation=0, config=config.model_dump_json())
     job = load_job(task, config, "cpu")
     if job.base_digest != checkpoint.state.base_digest:

@@ -16,6 +16,7 @@ from pydantic import BaseModel, ValidationError
 from digend.algorithms.spec import AlgorithmSpec
 from digend.config.job import JobConfig
 from digend.engines import memory
+from digend.engines.adapters import start_from_adapter
 from digend.engines.conditions import Conditions
 from digend.engines.digests import folder_digest
 from digend.engines.flops import FlopMeter
@@ -45,6 +46,8 @@ class Job:
     policy: Policy
     conditions: Conditions
     base_digest: str
+    adapter_digest: str
+    """Of the adapter that the policy started from; "" where it was a fresh one."""
     version: int
     meter: FlopMeter
 
@@ -78,6 +81,7 @@ def load_job(task: PrepareTask, config: JobConfig, device: str, *, trains: bool 
         raise TaskFault("config", str(error)) from error
     memory.before_adapter(model, config)
     policy = Policy(model, _adapter(config, family), ema=config.training.ema_decay is not None)
+    adapter_digest = start_from_adapter(policy, model.trainable, config.training)
     memory.after_adapter(model, config, family, trains=trains)
     return Job(
         id=task.job,
@@ -92,6 +96,7 @@ def load_job(task: PrepareTask, config: JobConfig, device: str, *, trains: bool 
         policy=policy,
         conditions=Conditions(),
         base_digest=base_digest,
+        adapter_digest=adapter_digest,
         version=0,
         meter=FlopMeter(model.device, policy.parameters.values()),
     )

@@ -196,6 +196,8 @@ class PrepareResult:
     sigmas: tuple[float, ...]
     eval_sigmas: tuple[float, ...]
     weights: WeightsRef | None = None
+    adapter_digest: str = ""
+    """Of the adapter that the job starts from, where it names one."""
     peak_flops: float = 0.0
     """Operations a second the device can do in the job's dtype at best; 0 where that is not known."""
     kind: Literal["prepare"] = "prepare"

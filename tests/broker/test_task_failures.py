@@ -264,3 +264,15 @@ def test_a_checkpoint_without_room_holds_the_job_until_there_is_some() -> None:
     assert states[2:] == [("running", ""), ("held", full.message), ("running", ""), ("completed", "")]
     audit(simulation, spec)
     check_seconds(simulation, spec, list(simulation.shells))
+
+
+def test_processes_that_start_from_unlike_adapters_fail_the_job() -> None:
+    def tamper(shell: Shell, task: TaskBody, result: ResultBody) -> ResultBody | TaskError:
+        if not isinstance(result, PrepareResult):
+            return result
+        return replace(result, adapter_digest="aaaa" if shell.engine.slot.role == "trainer" else "bbbb")
+
+    state, reason = last_state(finished(job(), 2, tamper=tamper))
+    assert state == "failed"
+    assert "aaaa" in reason
+    assert "bbbb" in reason
