@@ -5,11 +5,11 @@ A failed reward is a status and never a number; advantages come from the full gr
 """
 
 from collections.abc import Mapping
-from math import fsum, isfinite
+from math import fsum
 
 from broker.microbatch import MicroBatch, Outcome, Phase, Selected
 from broker.state import Job, State
-from digend.rl.advantages import AdvantageRule, GroupAdvantages, Rewards, global_std_of, normalise_group
+from digend.rl.advantages import LARGEST_REWARD, AdvantageRule, GroupAdvantages, Rewards, global_std_of, normalise_group
 from digend.rl.aggregation import aggregated_advantages, normalised_sum
 from digend.rl.selection import select_best_of_n
 from digend.wire.records import Notice
@@ -17,7 +17,7 @@ from digend.wire.tasks import SampleScore
 
 
 def usable(score: SampleScore) -> bool:
-    return score.failure is None and score.reward is not None and isfinite(score.reward)
+    return score.failure is None and score.reward is not None and abs(score.reward) <= LARGEST_REWARD
 
 
 def resolve(state: State, job: Job) -> None:
@@ -149,6 +149,7 @@ def means(batches: list[MicroBatch]) -> tuple[dict[str, float], list[float]]:
         for score in batch.scores().values():
             if usable(score):
                 for name, value in score.components.items():
-                    values.setdefault(name, []).append(value)
+                    if abs(value) <= LARGEST_REWARD:
+                        values.setdefault(name, []).append(value)
     rewards = [reward for batch in batches if batch.outcome for reward in batch.outcome.rewards]
     return {name: fsum(parts) / len(parts) for name, parts in values.items()}, rewards

@@ -6,6 +6,7 @@ just that step (or has not trained yet), so that it goes on as if it had never s
 
 from broker.events import After
 from broker.lifecycle import finish, release_workers, set_state
+from broker.microbatch import Phase
 from broker.placement import trainer_of
 from broker.state import Job, State, Stop, because
 from digend.wire.records import Notice
@@ -85,13 +86,20 @@ def plan(job: Job) -> str:
 
 def _next_border(job: Job) -> int:
     """How many global steps are done when the one that is open has ended."""
-    return job.global_step if job.at_border else job.global_step + 1
+    return job.global_step if _between_steps(job) else job.global_step + 1
+
+
+def _between_steps(job: Job) -> bool:
+    """Whether nothing was trained since the last commit. With staleness, the next global step may have begun to train
+    while the evaluation at its border goes on."""
+    trained = any(batch.phase in (Phase.UPDATING, Phase.APPLIED) for batch in job.step_batches())
+    return job.at_border and not trained
 
 
 def _pausing_border(job: Job) -> int:
     """As above, but never inside a rollout that feeds several global steps: the rest of it could not be kept."""
     updates = job.spec.updates_per_rollout
-    return job.global_step if job.at_border else min(_rollout_end(job, updates), job.spec.num_global_steps)
+    return job.global_step if _between_steps(job) else min(_rollout_end(job, updates), job.spec.num_global_steps)
 
 
 def _rollout_end(job: Job, updates: int) -> int:

@@ -189,7 +189,7 @@ class RewardConfig(Section):
     """One reward. A job may have several: the reward of a sample is their weighted sum."""
 
     name: Word = Field(description="Reward, a plug-in name, or file.py:function in a folder that the node file allows.")
-    weight: float = Field(1.0, description="Factor in the sum.")
+    weight: float = Field(1.0, ge=-1e6, le=1e6, description="Factor in the sum.")
     frames: Frames = "whole"
     options: Options = Field(default_factory=dict, description="Options of the reward.")
 

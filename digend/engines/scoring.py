@@ -26,6 +26,7 @@ from digend.rewards.files import is_file_reward, load_file_reward
 from digend.rewards.frames import PerFrame
 from digend.rewards.labels import labels_of
 from digend.rewards.spec import Batch, Reward, Scores
+from digend.rl.advantages import LARGEST_REWARD
 from digend.wire.tasks import SampleScore, ScoreItem, ScoreResult, ScoreTask
 from digend.wire.tensors import Array, to_numpy
 
@@ -168,13 +169,13 @@ def _apply(scorer: Scorer, batch: Batch, tallies: Sequence[_Tally]) -> None:
         _fail(scorer, tallies, failure)
         return
     for at, (value, tally) in enumerate(zip(scores.values, tallies, strict=True)):
-        if value is None or not math.isfinite(value):
+        if value is None or not abs(value) <= LARGEST_REWARD:
             reason = scores.failures.get(at, "gave no value") if value is None else f"gave {value}"
             _fail(scorer, [tally], reason)
             continue
         parts = {f"{scorer.label}.{name}": float(each[at]) for name, each in scores.components.items()}
         tally.components[scorer.label] = float(value)
-        tally.components.update({name: part for name, part in parts.items() if math.isfinite(part)})
+        tally.components.update({name: part for name, part in parts.items() if abs(part) <= LARGEST_REWARD})
         if scorer.weight is not None:
             tally.values.append(scorer.weight * float(value))
 

@@ -23,7 +23,8 @@ Rewards = Sequence[float | None]
 _RELATIVE_SPREAD: Final = 1e-8
 _ABSOLUTE_SPREAD: Final = 1e-12
 # Far below where a square overflows; nan and infinities fail the same comparison.
-_LARGEST_REWARD: Final = 1e100
+LARGEST_REWARD: Final = 1e100
+"""A reward beyond it, up or down, has failed: sums of its squares would overflow."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,7 +134,7 @@ def _drop_reason(name: str, rewards: Rewards, rule: AdvantageRule) -> str | None
         raise ValueError(f"group {name!r} has {len(rewards)} sample(s); an advantage needs at least 2 to compare")
     survivors = _survivors(rewards)
     for reward in survivors:
-        if not abs(reward) <= _LARGEST_REWARD:
+        if not abs(reward) <= LARGEST_REWARD:
             raise ValueError(f"group {name!r} has the reward {reward}; a failed reward must be None")
     if len(survivors) >= 2 and len(survivors) / len(rewards) >= rule.quorum:
         return None

@@ -13,7 +13,7 @@ from dataclasses import replace
 from math import fsum
 from typing import Final, Literal
 
-from digend.rl.advantages import AdvantageRule, GroupAdvantages, Rewards, normalise_group
+from digend.rl.advantages import LARGEST_REWARD, AdvantageRule, GroupAdvantages, Rewards, normalise_group
 
 Aggregation = Literal["reward_aggr", "advantage_aggr", "normalised_aggr"]
 AGGREGATIONS: Final = ("reward_aggr", "advantage_aggr", "normalised_aggr")
@@ -28,7 +28,7 @@ def normalised_sum(
     number of its survivors, so that it is dropped by whoever normalises it.
     """
     own = replace(rule, std="none" if rule.std == "none" else "group", clip_max=None, quorum=0.0)
-    masked = [any(value is None for value in sample) for sample in zip(*parts.values(), strict=True)]
+    masked = [any(map(_failed, sample)) for sample in zip(*parts.values(), strict=True)]
     if sum(not each for each in masked) < 2:
         return [None if each else 0.0 for each in masked]
     advantages = {
@@ -37,10 +37,12 @@ def normalised_sum(
         ).advantages
         for label, values in parts.items()
     }
-    return [
-        None if gone else fsum(weights[label] * (values[at] or 0.0) for label, values in advantages.items())
-        for at, gone in enumerate(masked)
-    ]
+    sums = [fsum(weights[label] * (each[at] or 0.0) for label, each in advantages.items()) for at in range(len(masked))]
+    return [None if gone or _failed(each) else each for gone, each in zip(masked, sums, strict=True)]
+
+
+def _failed(value: float | None) -> bool:
+    return value is None or not abs(value) <= LARGEST_REWARD
 
 
 def aggregated_advantages(name: str, summed: Rewards, rule: AdvantageRule) -> GroupAdvantages:

@@ -1,17 +1,21 @@
 """Pause, resume, and the three ways to cancel: at many instants, with nothing left behind and nothing done twice."""
 
 from collections.abc import Callable
+from dataclasses import replace
 
 import pytest
 
 from broker.commands import SendTask
 from broker.events import CancelRequested, PauseRequested, Request, ResumeRequested
 from broker.harness import Simulation
+from broker.microbatch import Phase
 from broker.spec import JobSpec
 from broker.views import job_view
 from digend.wire.records import CheckpointRecord, EvaluationRecord, JobState, Notice, StepRecord, TaskRecord
 from tests.broker.audit import audit, check_leftovers, states_of, steps_of
 from tests.broker.support import (
+    MS,
+    TIMES,
     TRAINER,
     S,
     bodies,
@@ -222,3 +226,30 @@ def test_requests_for_jobs_that_are_over_change_nothing(what: str) -> None:
     simulation.settle()
     assert len(simulation.records["j1"]) == records
     assert bodies(simulation, JobState)[-1].state == "completed"
+
+
+@pytest.mark.parametrize("request_", [PAUSE, CancelRequested(job="j1", after="global-step")])
+def test_a_global_step_that_has_begun_while_an_evaluation_goes_on_ends_first(request_: Request) -> None:
+    """With staleness its samples may be there already; a checkpoint in the middle of it would lose what was trained."""
+    spec = job(
+        num_global_steps=3, staleness=1.0, strategy="always", evaluation=evaluation(4, every=1), checkpoint_every=0
+    )
+    simulation = simulate(spec, 1, times=replace(TIMES, update=100 * MS, evaluate=5 * S))
+
+    def has_begun() -> bool:
+        found = simulation.core.state.jobs.get("j1")
+        batches = found.step_batches() if found is not None and found.evaluation is not None else []
+        return any(batch.phase is Phase.APPLIED for batch in batches)
+
+    simulation.run(until=has_begun)
+    done = simulation.job("j1").global_step
+    simulation.ask(request_)
+    simulation.run(until=lambda: not simulation.job("j1").active)
+    simulation.settle()
+    assert simulation.job("j1").checkpoint_at == (done + 1, done + 1)
+    if request_ is PAUSE:
+        simulation.ask(RESUME)
+        simulation.run()
+        simulation.settle()
+        assert last_state(simulation) == ("completed", "")
+    audit(simulation, spec)

@@ -159,7 +159,7 @@ def failing(reward: float | None, failure: str | None, attempts: int) -> Scorer:
 
 @pytest.mark.parametrize(
     ("reward", "failure"),
-    [(None, "raised"), (float("nan"), None), (float("inf"), None), (None, None), (0.5, "late")],
+    [(None, "raised"), (float("nan"), None), (float("inf"), None), (1e308, None), (None, None), (0.5, "late")],
 )
 def test_a_reward_that_fails_is_tried_again_then_masked_and_never_a_number(
     reward: float | None, failure: str | None

@@ -30,6 +30,9 @@ def nan_on_red(pixels, prompts, metadata):
 def infinite(pixels, prompts, metadata):
     return [float("inf")] * len(prompts)
 
+def huge(pixels, prompts, metadata):
+    return [1e200] * len(prompts)
+
 def none_on_blue(pixels, prompts, metadata):
     return [None if "blue" in prompt else 2.0 for prompt in prompts]
 
@@ -107,6 +110,7 @@ def test_a_weighted_sum_with_its_parts(tmp_path: Path) -> None:
         ("raises", "RuntimeError: no network"),
         ("one_short", "gave 3 values for 4 samples"),
         ("infinite", "gave inf"),
+        ("huge", "gave 1e+200"),
         ("a_number", "not a list of floats"),
         ("words", "could not convert"),
     ],

@@ -57,3 +57,12 @@ def test_the_clip_is_of_the_sum_and_a_flat_reward_says_nothing() -> None:
     clipped = aggregated_advantages("p", summed, AdvantageRule(eps=0.0, clip_max=1.0)).advantages
     assert clipped[3] == 1.0
     assert clipped[0] == pytest.approx(z(parts["large"])[0], abs=1e-12)
+
+
+def test_what_is_too_large_to_square_is_masked() -> None:
+    parts: dict[str, list[float | None]] = {"large": [1e200, 1.0, 2.0, 4.0], "small": [0.4, 0.1, 0.3, 0.2]}
+    summed = normalised_sum("p", parts, WEIGHTS, RULE)
+    assert [each is None for each in summed] == [True, False, False, False]
+    own = AdvantageRule(std="none", eps=1.0)
+    far = normalised_sum("p", {"large": [0.0, 1e99, 0.0, 0.0]}, {"large": 1e6}, own)
+    assert far[1] is None
