@@ -101,6 +101,10 @@ class Child:
         self._stop.set()
         self._signal(signal.SIGTERM)
 
+    def reload(self) -> None:
+        """SIGHUP: it reads its settings again."""
+        self._signal(signal.SIGHUP)
+
     def kill(self) -> None:
         """SIGKILL to it and to what it started."""
         self._stop.set()

@@ -25,7 +25,9 @@ def rereading(reread: Reread, security: Security | None) -> Reread:
     def both() -> NodeConfig:
         config = reread()
         if security is not None:
-            security.reload()
+            added, removed = security.reload()
+            if added or removed:
+                logger().info("the list of keys changed", added=added, removed=removed)
         return config
 
     return both

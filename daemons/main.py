@@ -87,6 +87,9 @@ def read_settings(places: "Places") -> "Loaded":
 
 
 def _run(places: "Places", lifeline: int | None, run: "Callable[[NodeConfig, Callable[[], NodeConfig]], int]") -> None:
+    from daemons.reload import remember_early
+
+    remember_early()
     node = read_settings(places).config
     if lifeline is not None:
         from daemons.lifeline import hold

@@ -27,6 +27,21 @@ OTHERS = ("driver", "generator", "trainer", "reward", "client")
 """Tables that are the business of one kind of process."""
 
 
+class Early:
+    """Remembers a SIGHUP that comes while the daemon still loads, when it would otherwise end it."""
+
+    asked = False
+
+    def __call__(self, number: int, frame: object) -> None:
+        self.asked = True
+
+
+def remember_early() -> None:
+    """From here on, until `Settings.listen`; not in a terminal."""
+    if not sys.stdin.isatty():
+        signal.signal(signal.SIGHUP, Early())
+
+
 class Settings:
     """What `reread` gives, last read as `config`, for a process of `role`. `live`: keys that it can change."""
 
@@ -50,7 +65,10 @@ class Settings:
         """SIGHUP reads them again. Where a person started the process in a terminal it means what it always did:
         the terminal is gone, and so is the process."""
         if not sys.stdin.isatty():
+            before = signal.getsignal(signal.SIGHUP)
             asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, self.reload)
+            if isinstance(before, Early) and before.asked:
+                self.reload()
 
     def reload(self) -> None:
         """Reads them and changes what can be changed; says what waits for a restart, or why it was refused."""

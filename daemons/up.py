@@ -4,7 +4,7 @@ Owns the order and the exit code. Must not know what a job is. Invariant: no pro
 reading end of a pipe (`daemons.lifeline`) that only `up` can write to, so even `kill -9` of `up` is noticed.
 
 Stopping: workers drain first, because they report to the driver; then the recorder, which hears from it; the driver
-last. A second signal kills at once.
+last. A second signal kills at once. SIGHUP goes on to all of them.
 """
 
 import asyncio
@@ -48,6 +48,7 @@ class Supervisor:
         self._children = children
         self._asked = asyncio.Event()
         self._killed = False
+        self._in_terminal = sys.stdin.isatty()
         self._runs: dict[Program, asyncio.Task[int]] = {}
         self._failed: int = ExitCode.OK
 
@@ -58,6 +59,15 @@ class Supervisor:
             for child in self._children.values():
                 child.kill()
         self._asked.set()
+
+    def reload(self) -> None:
+        """All read their settings again. Where `up` was started in a terminal that is gone now, they stop instead."""
+        if self._in_terminal and not sys.stdin.isatty():
+            self.ask_to_stop()
+            return
+        log.info("all read their settings again")
+        for child in self._children.values():
+            child.reload()
 
     async def run(self) -> int:
         """Until asked to stop (0), or nothing is left to watch, or the driver refused its configuration (78)."""
@@ -173,6 +183,7 @@ async def supervise(
         loop = asyncio.get_running_loop()
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, supervisor.ask_to_stop)
+        loop.add_signal_handler(signal.SIGHUP, supervisor.reload)
         telling = asyncio.create_task(_tell_ready(node, places, chosen, ready_file, security), name="ready")
         try:
             return await supervisor.run()

@@ -61,10 +61,12 @@ class Security:
         source = Path(keys.allowed)
         return cls(read_pair(private_key_path(keys.private, environ)), read_grants(source), source)
 
-    def reload(self) -> None:
-        """Reads the list again. Raises ConfigError, and nothing has changed."""
-        if self._source is not None:
-            self._grants = read_grants(self._source)
+    def reload(self) -> tuple[list[str], list[str]]:
+        """Reads the list again; entries that are in it now, and that were. Raises ConfigError, and nothing has
+        changed."""
+        before, self._grants = self._grants, read_grants(self._source) if self._source else self._grants
+        was, now = ({(public, str(grant)) for public, grant in each.items()} for each in (before, self._grants))
+        return sorted(name for _, name in now - was), sorted(name for _, name in was - now)
 
     def grant(self, public: str) -> Grant | None:
         """What is listed for a key."""

@@ -122,6 +122,7 @@ def test_a_key_is_listed_while_the_driver_runs(site: Site, driver: subprocess.Po
     assert site.digenctl("jobs", key="bob").returncode == 77
     driver.send_signal(signal.SIGHUP)
     wait_until(lambda: "settings were read again" in said(site), "the list was read")
+    assert "added=['bob (client)'] removed=[]" in said(site)
     assert site.digenctl("jobs", key="bob").returncode == 0
     site.list.write_text(site.list.read_text() + '[[key]]\nname = "x"\nrole = ["client"]\n')
     driver.send_signal(signal.SIGHUP)

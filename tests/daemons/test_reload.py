@@ -13,7 +13,7 @@ import pytest
 import structlog
 
 from daemons.notify import Notifier
-from daemons.reload import Settings
+from daemons.reload import Settings, remember_early
 from digend.config.loader import load_node
 from digend.config.node import NodeConfig
 from digend.telemetry import logs
@@ -111,6 +111,17 @@ def test_a_file_that_is_refused_changes_nothing(world: World, text: str, log: io
     world.write("[driver]\n")
     settings.reload()
     assert world.notifier.complaint == ""
+
+
+async def test_a_sighup_while_the_daemon_loads_is_not_forgotten(world: World) -> None:
+    remember_early()
+    settings = world.begin()
+    world.write("[driver]\n[timing]\nlost_s = 61.0\n")
+    os.kill(os.getpid(), signal.SIGHUP)
+    assert world.lost_s == []
+    settings.listen()
+    assert world.lost_s == [61.0]
+    asyncio.get_running_loop().remove_signal_handler(signal.SIGHUP)
 
 
 async def test_sighup_reads_it(world: World) -> None:

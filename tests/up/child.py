@@ -1,6 +1,6 @@
 """A program as `up` would start: `python -m tests.up.child NAME FOLDER LIFELINE`. FOLDER/NAME.mode says how it behaves.
 
-It adds "NAME started PID" and "NAME stopped" to FOLDER/story.
+It adds "NAME started PID", "NAME reloaded" and "NAME stopped" to FOLDER/story.
 """
 
 import os
@@ -17,6 +17,7 @@ def main(name: str, folder: Path, lifeline: int) -> int:
     behaviour = mode.read_text(encoding="utf-8") if mode.exists() else "serve"
     stop = threading.Event()
     signal.signal(signal.SIGTERM, lambda *_: None if behaviour == "stubborn" else stop.set())
+    signal.signal(signal.SIGHUP, lambda *_: tell(folder, f"{name} reloaded"))
     hold(lifeline, grace_s=0.5)
     tell(folder, f"{name} started {os.getpid()}")
     print(f"hello from {name}", file=sys.stderr, flush=True)

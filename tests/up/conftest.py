@@ -2,7 +2,7 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -36,10 +36,11 @@ class Up:
     def mode(self, name: str, behaviour: str) -> None:
         (self.folder / f"{name}.mode").write_text(behaviour, encoding="utf-8")
 
-    def start(self) -> subprocess.Popen[str]:
+    def start(self, stdin: int = subprocess.DEVNULL) -> subprocess.Popen[str]:
         self.process = subprocess.Popen(
             [sys.executable, "-m", "tests.up.process", str(self.node), str(self.folder)],
             cwd=ROOT,
+            stdin=stdin,
             stderr=subprocess.PIPE,
             stdout=subprocess.DEVNULL,
             text=True,
@@ -76,6 +77,14 @@ class Up:
             if " started " in line:
                 with suppress(ProcessLookupError):
                     os.kill(int(line.split()[2]), signal.SIGKILL)
+
+
+def until(holds: Callable[[], bool]) -> None:
+    """Waits for something that happens within the time of a test."""
+    end = monotonic() + TIMEOUT_S
+    while not holds():
+        assert monotonic() < end
+        sleep(0.02)
 
 
 def gone(pid: int) -> bool:

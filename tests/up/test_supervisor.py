@@ -5,7 +5,7 @@ import signal
 
 import pytest
 
-from tests.up.conftest import Up, gone
+from tests.up.conftest import Up, gone, until
 
 NAMES = ("driver", "recorder", "trainer-0", "generator-0", "generator-1")
 
@@ -44,6 +44,31 @@ def test_second_signal_kills(up: Up) -> None:
     process.send_signal(signal.SIGINT)
     assert up.ended()[0] == 0
     assert all(gone(pid) for pid in pids)
+
+
+def test_a_hangup_is_told_to_all(up: Up) -> None:
+    process = up.start()
+    for name in NAMES:
+        up.wait_for(name)
+    process.send_signal(signal.SIGHUP)
+    until(lambda: {f"{name} reloaded" for name in NAMES} <= set(up.story()))
+    process.terminate()
+    assert up.ended()[0] == 0
+    assert all(len(up.starts(name)) == 1 for name in NAMES)
+
+
+def test_a_hangup_means_the_end_where_the_terminal_is_gone(up: Up) -> None:
+    ours, theirs = os.openpty()
+    process = up.start(stdin=theirs)
+    os.close(theirs)
+    for name in NAMES:
+        up.wait_for(name)
+    process.send_signal(signal.SIGHUP)
+    until(lambda: "driver reloaded" in up.story())
+    os.close(ours)
+    process.send_signal(signal.SIGHUP)
+    assert up.ended()[0] == 0
+    assert "driver stopped" in up.story()
 
 
 def test_nobody_outlives_a_killed_up(up: Up) -> None:
