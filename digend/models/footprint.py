@@ -127,9 +127,13 @@ def footprint(
     if training.rank is not None:
         device["adapter"] = learned
     if role == "trainer":
-        # A micro-batch's gradient is made apart and added when it is whole.
-        device["gradients"] = 2 * learned
-        device["optimizer state"] = 2 * learned if training.optimizer == "adamw" else learned // _FACTORED
+        exact = learned * max(1, ITEM_BYTES["float32"] // ITEM_BYTES[dtype]) if training.rank is None else learned
+        separate = learned if exact != learned else 0
+        if separate:
+            device["float32 masters"] = exact
+        # A micro-batch's gradient is made apart and added when it is whole; a pass leaves its own in the model's type.
+        device["gradients"] = 2 * exact + separate
+        device["optimizer state"] = 2 * exact if training.optimizer == "adamw" else exact // _FACTORED
         if training.copies:
             device["copies"] = training.copies * learned
     return Footprint(device={**device, **(extra or {})}, host=host)

@@ -61,7 +61,7 @@ def test_what_would_make_it_fit() -> None:
     assert refusals(40) == []
     (full,) = refusals(40, training__trainable="full")
     assert re.search(
-        r'box/trainer/0 needs 1\d\d\.\d GiB, and 40 GiB .*with training\.trainable = "lora" it would', full
+        r'box/trainer/0 needs 2\d\d\.\d GiB, and 40 GiB .*with training\.trainable = "lora" it would', full
     )
     (encoders,) = refusals(30)
     assert "with model.memory.offload_encoders = true it would need" in encoders

@@ -79,6 +79,17 @@ def test_half_precision_keeps_the_vae_in_float32() -> None:
     assert footprint([TRANSFORMER, VAE], "bfloat16", FULL, "generator").device == {"transformer": 88, "vae": 144}
 
 
+def test_full_fine_tuning_in_half_precision_has_masters_in_float32() -> None:
+    trainer = footprint([TRANSFORMER, VAE], "bfloat16", FULL, "trainer")
+    assert trainer.device == {
+        "transformer": 88,
+        "vae": 144,
+        "float32 masters": 176,
+        "gradients": 352 + 88,
+        "optimizer state": 352,
+    }
+
+
 def test_an_adapter_is_small_and_in_float32() -> None:
     """to_q only: 2 x (8 + 4) numbers; a norm has no matrix."""
     trainer = footprint([TRANSFORMER], "bfloat16", LORA, "trainer")
