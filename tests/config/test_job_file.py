@@ -57,7 +57,7 @@ def test_evaluation_prompts_are_read_too(tmp_path: Path) -> None:
         (
             "samples_per_prompt = 4",
             "samples_per_prompt = 1",
-            ":22: data.samples_per_prompt = 1: expected integer >= 2 (K: samples a group; a group of one has no adv",
+            ":22: data.samples_per_prompt = 1: expected integer >= 2, <= 10000 (K: samples a group; a group of one",
         ),
         ('name = "tiny"', 'name = "tiny"\nlearning_rate = 1.0', "did you mean training.learning_rate?"),
         (
