@@ -28,7 +28,7 @@ options = st.dictionaries(words, values, max_size=3)
 
 @st.composite
 def jobs(draw: st.DrawFn) -> JobConfig:
-    reward = {"name": draw(words), "weight": draw(finite), "options": draw(options)}
+    reward = {"name": draw(words), "weight": draw(st.floats(-1e6, 1e6)), "options": draw(options)}
     return JobConfig.model_validate(
         {
             "name": draw(st.from_regex(r"^[A-Za-z0-9][A-Za-z0-9._-]{0,62}\Z")),
