@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from clients.api import Digend
+from digend.net.client import DriverUnreachable
 from digend.wire.records import Record
 
 
@@ -44,13 +45,23 @@ def run_place(driver: Digend, job: str | None) -> RunPlace:
     if job is not None and is_folder(job):
         folder = Path(job).absolute()
         return RunPlace(folder.name, "", folder)
-    driver.require_socket()
+    _require(driver)
     whole = driver.job_id(job, begun=True)
     recorder = next((node for node in driver.nodes() if node.role == "recorder" and node.runs), None)
     if recorder is not None:
         return RunPlace(whole, recorder.host, Path(recorder.runs) / whole)
     place = driver.place()
     return RunPlace(whole, place.host, Path(place.runs) / whole)
+
+
+def _require(driver: Digend) -> None:
+    """Raises DriverUnreachable that says what needs no driver: a run outlives its cluster."""
+    try:
+        driver.require_socket()
+    except DriverUnreachable as error:
+        raise DriverUnreachable(
+            f"{error}; the folder of a run, such as runs/ID, in place of a job needs none"
+        ) from None
 
 
 def records_of(driver: Digend, job: str | None) -> Iterator[Record]:
@@ -61,5 +72,5 @@ def records_of(driver: Digend, job: str | None) -> Iterator[Record]:
 
         yield from read_records(Path(job))
         return
-    driver.require_socket()
+    _require(driver)
     yield from driver.all_records(driver.job_id(job, begun=True))

@@ -42,6 +42,13 @@ def test_nobody_there(digenctl: Digenctl, args: tuple[str, ...]) -> None:
     assert "Traceback" not in result.stderr
 
 
+@pytest.mark.parametrize("verb", ["report", "samples", "timeline", "explain"])
+def test_what_looks_back_says_that_a_folder_needs_no_driver(digenctl: Digenctl, verb: str) -> None:
+    result = digenctl(verb)
+    assert result.returncode == 69
+    assert "such as runs/ID, in place of a job needs none" in result.stderr
+
+
 def test_version_says_its_own_where_nobody_is_there(digenctl: Digenctl) -> None:
     assert digenctl("version").stdout.startswith(f"digenctl  {__version__}, ")
     document = json.loads(digenctl("version", "--json").stdout)
