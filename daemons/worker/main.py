@@ -9,6 +9,7 @@ import os
 import signal
 import sys
 from collections.abc import Callable
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Literal
 from uuid import uuid4
@@ -60,6 +61,10 @@ def run(role: WorkerRole, node: NodeConfig, slot: int, reread: Reread | None = N
     watch = GpuWatch()
 
     def start() -> tuple[str, Engine]:
+        if role == "reward" and find_spec("torch") is None:
+            from digend.engines.scoring_engine import ScoringEngine
+
+            return device or "cpu", ScoringEngine(device or "cpu", node.reward_paths)
         from digend.engines.devices import cached_bytes, choose_device, gpu_uuid
         from digend.engines.engine import LocalEngine
 

@@ -67,6 +67,12 @@ class RewardNodeConfig(Section, strict=True):
         default_factory=list, description="torch devices; cpu or cuda:i, automatic where empty."
     )
     threads: Annotated[int, Field(ge=1, description="torch threads a process.")] = 1
+    python: str = Field(
+        "",
+        pattern=r"^(~?/.*)?$",
+        description="Interpreter of these processes, a full path; the one of digend where empty. It needs digend "
+        "without dependencies, and no torch (docs/rewards.md, An interpreter of its own).",
+    )
     memory_gib: MemoryGib = None
 
 

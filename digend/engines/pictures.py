@@ -21,7 +21,6 @@ from digend.models.spec import Decoder, Shape
 from digend.plugins import load_object, model_spec, validate_options
 from digend.wire.tensors import Array
 
-PIXELS, LATENTS = "pixels", "final"
 Load = Callable[[str, str, str, BaseModel], Decoder]
 
 

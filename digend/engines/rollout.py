@@ -21,7 +21,8 @@ from digend.diffusion.kernels import transition
 from digend.engines.arrays import to_array
 from digend.engines.flops import shape_of
 from digend.engines.jobs import Job
-from digend.engines.pictures import LATENTS, PIXELS, is_decoded_by_reward, to_pixels
+from digend.engines.picture_names import LATENTS, PIXELS
+from digend.engines.pictures import is_decoded_by_reward, to_pixels
 from digend.engines.protocols import Context, TaskFault
 from digend.models.spec import Condition
 from digend.wire.refs import BlobRef

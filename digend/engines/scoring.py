@@ -5,13 +5,15 @@ gives no value, a value that is not finite, or another number of values than sam
 sample's reward is None, never a number. A metric that fails costs its own value only.
 """
 
+from __future__ import annotations
+
 import logging
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import cast
+from typing import TYPE_CHECKING, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,7 +21,7 @@ from pydantic import BaseModel
 
 from digend.config.job import JobConfig, MetricConfig, RewardConfig
 from digend.engines.diversity import diversity
-from digend.engines.pictures import LATENTS, PIXELS, LatePictures
+from digend.engines.picture_names import LATENTS, PIXELS
 from digend.engines.protocols import Cancelled, Context, TaskFault
 from digend.plugins import load_object, reward_spec, validate_options
 from digend.rewards.files import is_file_reward, load_file_reward
@@ -29,6 +31,9 @@ from digend.rewards.spec import Batch, Reward, Scores
 from digend.rl.advantages import LARGEST_REWARD
 from digend.wire.tasks import SampleScore, ScoreItem, ScoreResult, ScoreTask
 from digend.wire.tensors import Array, to_numpy
+
+if TYPE_CHECKING:
+    from digend.engines.pictures import LatePictures
 
 _log = logging.getLogger(__name__)
 Pixels = NDArray[np.uint8]
