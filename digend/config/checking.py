@@ -24,11 +24,8 @@ def validated(
     model: type[Model], table: Mapping[str, Any], source: Blame, prefix: str = ""
 ) -> tuple[Model | None, list[Problem]]:
     """The model of `table`, which is at `prefix` of the file; or None and all that is wrong with it."""
-    if large := list(_large(table, ())):
-        return None, [
-            source.problem(prefix + _dotted(loc), "expected an integer of 64 bits, as TOML has them", value=str(value))
-            for loc, value in large
-        ]
+    if found := list(_unfit(table, ())):
+        return None, [source.problem(prefix + _dotted(loc), why, value=_shown(value)) for loc, value, why in found]
     try:
         return _strict(model, table), []
     except ValidationError as error:
@@ -48,16 +45,19 @@ def _strict(model: type[Model], table: Mapping[str, Any]) -> Model:
     return model.model_validate_json(json.dumps(table, default=_no_json), strict=True)
 
 
-def _large(value: object, loc: tuple[str | int, ...]) -> Iterator[tuple[tuple[str | int, ...], int]]:
-    """Integers that neither messages nor the journal have room for. Python's TOML and JSON take any."""
+def _unfit(value: object, loc: tuple[str | int, ...]) -> Iterator[tuple[tuple[str | int, ...], object, str]]:
+    """Integers that neither messages nor the journal have room for, and texts that no path or name can be. Python's
+    TOML and JSON take them."""
     if isinstance(value, Mapping):
         for key, inner in value.items():
-            yield from _large(inner, (*loc, key))
+            yield from _unfit(inner, (*loc, key))
     elif isinstance(value, list):
         for index, inner in enumerate(value):
-            yield from _large(inner, (*loc, index))
+            yield from _unfit(inner, (*loc, index))
     elif isinstance(value, int) and not -(2**63) <= value < 2**63:
-        yield loc, value
+        yield loc, value, "expected an integer of 64 bits, as TOML has them"
+    elif isinstance(value, str) and "\0" in value:
+        yield loc, value, "has a NUL character, which no path and no name can have"
 
 
 def _no_json(value: object) -> object:

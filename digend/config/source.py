@@ -18,6 +18,9 @@ from digend.config.overrides import OVERRIDE, apply_overrides
 MAX_LINES = 2000
 """Longer files are reported without line numbers: finding them costs a parse a line."""
 
+MAX_DEPTH = 64
+"""Of tables and arrays within each other."""
+
 Table = dict[str, Any]
 
 
@@ -107,7 +110,7 @@ def _whole(path: str, message: str) -> ConfigError:
 
 def _parse(path: str, text: str) -> Table:
     try:
-        return tomllib.loads(text)
+        table = tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
         message, line = _syntax_error(str(error), text)
         raise _whole(f"{path}:{line}", f"not TOML: {message}") from None
@@ -115,6 +118,18 @@ def _parse(path: str, text: str) -> Table:
         raise _whole(path, "not TOML: arrays or tables nested too deep") from None
     except ValueError as error:
         raise _whole(path, f"not TOML: {error}") from None
+    if _depth_over(table, MAX_DEPTH):
+        raise _whole(path, f"tables or arrays nested deeper than {MAX_DEPTH}")
+    return table
+
+
+def _depth_over(table: Table, limit: int) -> bool:
+    """Level by level: a dotted key of thousands of parts is valid TOML, and too deep for whoever calls itself."""
+    level: list[object] = [table]
+    for _ in range(limit):
+        inner = [each for value in level if isinstance(value, dict) for each in value.values()]
+        level = inner + [each for value in level if isinstance(value, list) for each in value]
+    return bool(level)
 
 
 def _syntax_error(message: str, text: str) -> tuple[str, int]:

@@ -118,6 +118,12 @@ def test_evaluation_prompts_are_read_too(tmp_path: Path) -> None:
             ":26: training.betas[1] = 1.0: expected list of 2",
         ),
         ('path = "model"', 'path = "model"\noptions = { when = 1979-05-27 }', "model.options.when = 1979-05-27"),
+        ('path = "model"', 'path = "mo\\u0000del"', 'model.path = "mo\\u0000del": has a NUL character'),
+        (
+            "global_steps = 2",
+            "global_steps = 9223372036854775808",
+            "9223372036854775808: expected an integer of 64 bits",
+        ),
     ],
 )
 def test_one_mistake(tmp_path: Path, old: str, new: str, expected: str) -> None:

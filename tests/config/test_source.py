@@ -104,6 +104,9 @@ def test_what_python_would_stumble_over_is_an_error_of_the_file(tmp_path: Path) 
         path.write_text(text)
         with pytest.raises(ConfigError, match=r"x\.toml: not TOML: "):
             read_source(path)
+    path.write_text(".".join("a" * 3000) + " = 1")
+    with pytest.raises(ConfigError, match=r"x\.toml: tables or arrays nested deeper than 64"):
+        read_source(path)
     with pytest.raises(ConfigError, match="cannot be read"):
         read_source("a\0b.toml")
     assert absolute(tmp_path, "~nobody-of-this-name/x") == f"{tmp_path}/~nobody-of-this-name/x"
