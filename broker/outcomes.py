@@ -127,11 +127,19 @@ def _prepared(state: State, job: Job, lease: Lease, worker: Worker, result: Prep
             f"others have {job.adapter_digest or 'none'}",
         )
         return
+    _record_commit(state, job, worker, result.commit)
     job.base_digest, job.adapter_digest = result.base_digest, result.adapter_digest
     if not job.sigmas:
         job.sigmas, job.eval_sigmas = result.sigmas, result.eval_sigmas
     if result.weights is not None:
         job.published[result.weights.version] = result.weights
+
+
+def _record_commit(state: State, job: Job, worker: Worker, commit: str) -> None:
+    """Once a job; another worker's may differ as long as the weights do not."""
+    if commit and not job.base_digest:
+        message = f"model.path is commit {commit} of the hub on {worker.name}"
+        state.record(job, Notice(level="info", message=message, details={"commit": commit}))
 
 
 def _incarnation(lease: Lease) -> int:

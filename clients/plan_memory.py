@@ -13,6 +13,7 @@ from clients.jobs import NotFound
 from digend import plugins
 from digend.config.errors import nearest
 from digend.config.job import JobConfig
+from digend.hub import cached_folder
 from digend.models.footprint import (
     ITEM_BYTES,
     NOT_MEASURED,
@@ -89,8 +90,9 @@ def _published(job: JobConfig, name: str) -> _Model:
 
 
 def _read(job: JobConfig) -> _Model:
-    config = Path(job.model.path) / "transformer" / "config.json"
-    components = read_components(job.model.path)
+    folder = cached_folder(job.model.path) or Path(job.model.path)
+    config = folder / "transformer" / "config.json"
+    components = read_components(str(folder))
     return _Model(
         components=components, transformer=json.loads(config.read_text("utf-8")) if config.is_file() else None
     )

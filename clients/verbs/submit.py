@@ -10,6 +10,7 @@ from clients.output import Output
 from clients.verb import dry, verb
 from clients.words import plural
 from digend.exitcodes import ExitCode
+from digend.hub import is_hub_id
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -109,7 +110,7 @@ def _warn(output: Output, inputs: "JobInputs") -> None:
     for warning in inputs.warnings:
         output.hint(f"warning: {warning}")
     folder = inputs.config.model.path
-    if not Path(folder).is_dir():
+    if not is_hub_id(folder) and not Path(folder).is_dir():
         output.hint(f"warning: model.path: {folder} is no folder here; the workers look for it at this very path")
     for where, complaint in _file_rewards(inputs):
         output.hint(f"warning: {where}: by the settings of this box: {complaint}")

@@ -56,7 +56,11 @@ class ModelConfig(Section):
     """The pipeline that is post-trained."""
 
     family: Word = Field(description="Model family, a plug-in name such as flux.")
-    path: Word = Field(description="Folder in diffusers format; relative to the job file.")
+    path: Word = Field(
+        examples=["models/flux-dev", "black-forest-labs/FLUX.1-dev@main"],
+        description="Folder in diffusers format, relative to the job file; or org/name@revision of the Hugging Face "
+        "hub, which each node looks up in its own cache.",
+    )
     dtype: Literal["float32", "bfloat16", "float16", "float64"] = Field(
         "float32", description="Type of the frozen weights and of the forward pass."
     )

@@ -17,6 +17,7 @@ from digend.config.layers import ETC_VARIABLE, NODE_VARIABLE, Layer, Layers, Pla
 from digend.config.node import NodeConfig
 from digend.config.prompts import read_prompts as read_prompts
 from digend.config.source import Source, absolute, read_source
+from digend.hub import is_hub_id
 
 PathLike = str | os.PathLike[str]
 
@@ -53,11 +54,16 @@ def with_absolute_paths(config: JobConfig, folder: Path) -> JobConfig:
     return config.model_copy(
         update={
             "training": training,
-            "model": config.model.model_copy(update={"path": absolute(folder, config.model.path)}),
+            "model": config.model.model_copy(update={"path": _model_path(folder, config.model.path)}),
             "data": config.data.model_copy(update={"prompts": absolute(folder, config.data.prompts)}),
             "eval": evaluation,
         }
     )
+
+
+def _model_path(folder: Path, path: str) -> str:
+    """A hub id stays what it is: it means the same on every box."""
+    return path if is_hub_id(path) else absolute(folder, path)
 
 
 def load_node(path: PathLike) -> NodeConfig:

@@ -171,6 +171,7 @@ class LocalEngine:
         return PrepareResult(
             base_digest=job.base_digest,
             adapter_digest=job.adapter_digest,
+            commit=job.commit,
             num_parameters=job.policy.num_parameters,
             num_trainable=job.policy.num_trainable,
             sigmas=sigma_list(job, sampling.num_timesteps),

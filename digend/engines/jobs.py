@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import cast
 
 from pydantic import BaseModel, ValidationError
@@ -22,6 +21,7 @@ from digend.engines.digests import folder_digest
 from digend.engines.flops import FlopMeter
 from digend.engines.policy import Adapter, Policy
 from digend.engines.protocols import TaskFault
+from digend.hub import commit_of, local_folder
 from digend.models.spec import Model, ModelSpec, Shape
 from digend.plugins import algorithm_spec, load_object, model_spec, validate_options
 from digend.rl import sigmas as sigma_schedules
@@ -48,6 +48,8 @@ class Job:
     base_digest: str
     adapter_digest: str
     """Of the adapter that the policy started from; "" where it was a fresh one."""
+    commit: str
+    """Of the hub, where the model came from there."""
     version: int
     meter: FlopMeter
 
@@ -74,7 +76,7 @@ def load_job(task: PrepareTask, config: JobConfig, device: str, *, trains: bool 
     except ValueError as error:  # PluginError and PluginOptionError
         raise TaskFault("config", str(error)) from error
     shape = Shape(height=config.sampling.height, width=config.sampling.width, num_frames=config.sampling.num_frames)
-    model, base_digest = _load_model(config, loader, device, model_options)
+    model, base_digest, commit = _load_model(config, loader, device, model_options)
     try:
         model.check(shape)
     except ValueError as error:
@@ -97,16 +99,18 @@ def load_job(task: PrepareTask, config: JobConfig, device: str, *, trains: bool 
         conditions=Conditions(),
         base_digest=base_digest,
         adapter_digest=adapter_digest,
+        commit=commit,
         version=0,
         meter=FlopMeter(model.device, policy.parameters.values()),
     )
 
 
-def _load_model(config: JobConfig, loader: Load, device: str, options: BaseModel) -> tuple[Model, str]:
-    path = config.model.path
+def _load_model(config: JobConfig, loader: Load, device: str, options: BaseModel) -> tuple[Model, str, str]:
+    """The model, the digest of its folder, and the commit where it came from the hub."""
     try:
-        model = loader(path, device, config.model.dtype, options)
-        return model, folder_digest(Path(path))
+        folder = local_folder(config.model.path)
+        model = loader(str(folder), device, config.model.dtype, options)
+        return model, folder_digest(folder), commit_of(folder)
     except (OSError, ValueError) as error:
         raise TaskFault("model", str(error)) from error
 

@@ -5,7 +5,6 @@ latents give the same pixels wherever they are decoded on one kind of device.
 """
 
 from collections.abc import Callable, Sequence
-from pathlib import Path
 from typing import cast
 
 import numpy as np
@@ -17,6 +16,7 @@ from torch import Tensor
 from digend.config.job import JobConfig
 from digend.engines.arrays import to_tensor
 from digend.engines.protocols import TaskFault
+from digend.hub import local_folder
 from digend.models.spec import Decoder, Shape
 from digend.plugins import load_object, model_spec, validate_options
 from digend.wire.tensors import Array
@@ -50,7 +50,7 @@ class LatePictures:
         load = cast(Load, load_object(spec.decoder))
         options = validate_options(spec, config.model.options, "model.options")
         try:
-            self._decoder = load(str(Path(config.model.path)), device, config.model.dtype, options)
+            self._decoder = load(str(local_folder(config.model.path)), device, config.model.dtype, options)
         except (OSError, ValueError) as error:
             raise TaskFault("model", str(error)) from error
         for key in ("vae_tiling", "vae_slicing"):

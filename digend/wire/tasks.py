@@ -200,6 +200,8 @@ class PrepareResult:
     """Of the adapter that the job starts from, where it names one."""
     peak_flops: float = 0.0
     """Operations a second the device can do in the job's dtype at best; 0 where that is not known."""
+    commit: str = ""
+    """Of the hub, where model.path is a hub id."""
     kind: Literal["prepare"] = "prepare"
 
 

@@ -250,6 +250,16 @@ def test_unlike_base_weights_are_refused_with_both_named() -> None:
     assert "base" in why
 
 
+def test_the_commit_of_a_hub_model_is_recorded_once() -> None:
+    def tamper(shell: Shell, task: TaskBody, result: ResultBody) -> ResultBody | TaskError:
+        return replace(result, commit="c" * 40) if isinstance(result, PrepareResult) else result
+
+    simulation = finished(job(), 2, tamper=tamper)
+    assert last_state(simulation) == ("completed", "")
+    told = [body.details for body in bodies(simulation, Notice) if "of the hub" in body.message]
+    assert told == [{"commit": "c" * 40}]
+
+
 def test_a_checkpoint_without_room_holds_the_job_until_there_is_some() -> None:
     spec = job(num_global_steps=3, task_retries=1)
     full = TaskError(reason="checkpoint", message="No space left on device", retry=True)
