@@ -19,7 +19,7 @@ from broker.events import (
 from broker.placement import node_of
 from broker.state import State
 from daemons.driver.queries import Queries
-from daemons.driver.submission import Refusal, need_priority
+from daemons.driver.submission import Refusal, need_plain, need_priority
 from digend.exitcodes import ExitCode
 from digend.telemetry.stages import FINAL_STATES
 from digend.wire.requests import Cancel, Drain, Pause, Resume, SetPriority, Undrain
@@ -31,6 +31,7 @@ Change = Cancel | Pause | Resume | SetPriority | Drain | Undrain
 
 def event_of(asked: Change, queries: Queries, state: State) -> tuple[str, Request | None]:
     """The whole name of what it is about, and the event; None where there is nothing left to do. Raises Refusal."""
+    need_plain(**{name: getattr(asked, name) for name in ("by", "why") if hasattr(asked, name)})
     if isinstance(asked, Drain):
         target = _target(asked.target, _known(state))
         return target, DrainRequested(target=target, by=asked.by, why=asked.why)

@@ -50,6 +50,7 @@ def prepare(submit: Submit, uploads: Uploads, parent: Parent | None = None) -> P
     if submit.job is not None and not _ID.fullmatch(submit.job):
         raise Refusal(ExitCode.USAGE, f"job id {submit.job!r}: letters, digits, dot, underscore, dash; 96 at most")
     need_priority(submit.priority)
+    need_plain(user=submit.user)
     config = _config(submit.config)
     if "wandb" in config.tracking.use and not is_installed():
         raise Refusal(ExitCode.BAD_CONFIG, MISSING)
@@ -79,6 +80,13 @@ def _with_prompts_of(parent: Parent, submit: Submit, config: JobConfig) -> Submi
     if evaluated is None and config.eval.prompts is not None:
         evaluated = parent.eval_prompts
     return replace(submit, prompts=submit.prompts or parent.prompts, eval_prompts=evaluated)
+
+
+def need_plain(**texts: str) -> None:
+    """Raises Refusal for control characters: these texts are shown on other people's terminals."""
+    for name, text in texts.items():
+        if any(char < " " or "\x7f" <= char < "\xa0" for char in text):
+            raise Refusal(ExitCode.USAGE, f"{name} {text[:40]!r}: no control characters, nor line ends")
 
 
 def need_priority(priority: int) -> None:

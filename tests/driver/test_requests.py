@@ -15,7 +15,7 @@ from digend.wire.pages import GetRecords, GetStory, RecordList
 from digend.wire.protocol import Refused as WireRefused
 from digend.wire.records import JobState
 from digend.wire.replies import Changed, ErrorReply, JobList, JobReply, QueueReply, StatusReply, Submitted, Uploaded
-from digend.wire.requests import Cancel, GetQueue, GetStatus, ListJobs, ShowJob, Submit, Upload
+from digend.wire.requests import Cancel, GetQueue, GetStatus, ListJobs, Pause, ShowJob, Submit, Upload
 from digend.wire.story import StoryCursor
 from tests.driver.world import Client, client_of, job_config, node_of, running
 
@@ -227,6 +227,7 @@ def hostile(sound: Submit) -> list[tuple[Submit, ExitCode, str]]:
         (replace(sound, config=of("schedule", "lease_s", 1e300)), ExitCode.BAD_CONFIG, "lease_s"),
         (replace(sound, job="a\n"), ExitCode.USAGE, "job id"),
         (replace(sound, priority=1001), ExitCode.USAGE, "priority 1001"),
+        (replace(sound, user="ann\x1b[2J"), ExitCode.USAGE, "user 'ann\\x1b[2J': no control characters"),
     ]
 
 
@@ -273,3 +274,13 @@ async def test_numbers_that_no_table_has_are_refused(tmp_path: Path, number: int
                 assert isinstance(told, WireRefused)
                 assert "less than or equal to" in told.reason
         assert list(await jobs(client)) == ["mine"]
+
+
+async def test_a_reason_draws_nothing_on_the_terminals_of_others(tmp_path: Path) -> None:
+    node = node_of(tmp_path)
+    async with running(node), client_of(node) as client:
+        await client.submit(job_config(), job="mine")
+        for why in ("\x1b[2J", "a\nb", "\x9b2J"):
+            pause = Pause(request=client.next_request(), job="mine", by="ann", why=why)
+            assert "no control characters" in await refused(client, pause, ExitCode.USAGE)
+        assert await jobs(client) == {"mine": "queued"}
