@@ -29,6 +29,10 @@ def test_the_boundary_is_between_the_timesteps_of_the_test(subject: Subject) -> 
     assert False in high
 
 
+def test_pixels(subject: Subject) -> None:
+    checks.pixels_are_the_stock_pipelines(subject)
+
+
 def test_velocities(subject: Subject) -> None:
     """One forward pass of samples on both sides of the boundary, each through its own transformer."""
     checks.samples_may_be_at_different_sigmas(subject)
