@@ -28,10 +28,13 @@ from digend.wire.refs import BlobRef
 from digend.wire.tasks import (
     CheckpointResult,
     CommitResult,
+    CommitTask,
     EncodeResult,
+    EncodeTask,
     GenerateResult,
     GenerateTask,
     PrepareResult,
+    PrepareTask,
     Receipt,
     ResetResult,
     ResultBody,
@@ -101,7 +104,23 @@ def _complaint(lease: Lease, result: ResultBody) -> str:
             return "a rollout for training came without its trajectories"
         if lease.fragment is not None and result.num_samples != lease.fragment.num_samples:
             return f"{result.num_samples} samples came, {lease.fragment.num_samples} were asked for"
-    return ""
+    if isinstance(lease.task, EncodeTask) and isinstance(result, EncodeResult):
+        missing = [prompt.uid for prompt in lease.task.prompts if prompt.uid not in result.conditions]
+        return f"no embeddings came of prompt {missing[0]}" if missing else ""
+    return _wrong_version(lease.task, result)
+
+
+def _wrong_version(task: TaskBody, result: ResultBody) -> str:
+    """Weights published under another name than was asked for would be staged by nobody, and waited for for ever."""
+    if not isinstance(result, PrepareResult | CommitResult) or result.weights is None:
+        return ""
+    assert isinstance(task, PrepareTask | CommitTask)
+    asked = (task.job, task.incarnation, task.version + (task.kind == "commit"))
+    came = (result.weights.job, result.weights.incarnation, result.weights.version)
+    if came == asked:
+        return ""
+    words = "version {2} of job {0}, incarnation {1}"
+    return f"policy {words.format(*came)} came, {words.format(*asked)} was asked for"
 
 
 def _prepared(state: State, job: Job, lease: Lease, worker: Worker, result: PrepareResult) -> None:

@@ -3,6 +3,7 @@
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
@@ -140,6 +141,32 @@ def test_a_result_of_the_wrong_form_is_a_failure(wrong: Callable[[GenerateResult
     assert last_state(simulation) == ("completed", "")
     (failure,) = bodies(simulation, TaskFailure)
     assert failure.task == "generate"
+
+
+@pytest.mark.parametrize(
+    ("kind", "spoil"),
+    [
+        ("prepare", lambda result: replace(result, weights=replace(result.weights, version=3))),
+        ("prepare", lambda result: replace(result, weights=replace(result.weights, incarnation=2))),
+        ("commit", lambda result: replace(result, weights=replace(result.weights, version=9))),
+        ("commit", lambda result: replace(result, weights=replace(result.weights, job="other"))),
+        ("encode", lambda result: replace(result, conditions={})),
+    ],
+)
+def test_what_was_not_asked_for_is_a_failure_and_not_waited_for(kind: str, spoil: Callable[[Any], ResultBody]) -> None:
+    left = [spoil]
+
+    def tamper(shell: Shell, task: TaskBody, result: ResultBody) -> ResultBody | TaskError:
+        published = getattr(result, "weights", None) is not None or kind == "encode"
+        if task.kind == kind and published and left:
+            shell.engine.drop(result)
+            return left.pop()(result)
+        return result
+
+    simulation = finished(job(num_global_steps=2), tamper=tamper)
+    state, why = last_state(simulation)
+    assert (state, bool(why)) == (("failed", True) if kind == "commit" else ("completed", False))
+    assert kind in [failure.task for failure in bodies(simulation, TaskFailure)]
 
 
 # ---------------------------------------------------------------------------------------------------- rewards
