@@ -33,11 +33,20 @@ def find_security(
     if given:
         return _load(*_beside(Path(given).expanduser()))
     own = user_file(environ).with_name(KEY_FILE)
-    if configured is not None and (os.access(configured[0], os.R_OK) or not own.exists()):
+    has_own = _is_there(own)
+    if configured is not None and (os.access(configured[0], os.R_OK) or not has_own):
         return _load(*configured)
     if configured is not None:
         return _load(str(own), configured[1])
-    return _load(*_beside(own)) if own.exists() and not _stays_here(address) else None
+    return _load(*_beside(own)) if has_own and not _stays_here(address) else None
+
+
+def _is_there(path: Path) -> bool:
+    """Not where it may not be looked for: under sudo and setpriv, HOME may be somebody else's."""
+    try:
+        return path.exists()
+    except PermissionError:
+        return False
 
 
 def _beside(private: Path) -> KeyPaths:

@@ -5,7 +5,7 @@ behind another send: a full peer must not hold up the rest.
 """
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable
 from itertools import count
 from typing import Any
 
@@ -56,10 +56,12 @@ class Channel:
             return None
         return frames
 
-    async def writable(self) -> None:
-        """Waits until somebody is connected and takes messages."""
-        while not await self.socket.poll(60_000, zmq.POLLOUT):
-            pass
+    async def writable(self) -> bool:
+        """Waits until somebody is connected and takes messages. False: the socket was closed."""
+        while not self.socket.closed:
+            if await _unless_closed(self.socket, self.socket.poll(60_000, zmq.POLLOUT)):
+                return True
+        return False
 
     def watch(self) -> None:
         """Keeps what happens to the connection for `events`. Before connect."""
@@ -104,11 +106,16 @@ class Channel:
 async def _receive(socket: Any, copy: bool) -> list[Any] | None:
     if socket.closed:
         return None
+    frames: list[Any] | None = await _unless_closed(socket, socket.recv_multipart(copy=copy))
+    return frames
+
+
+async def _unless_closed(socket: Any, waiting: Awaitable[Any]) -> Any:
+    """What is waited for; None where the socket is closed meanwhile."""
     try:
-        frames: list[Any] = await socket.recv_multipart(copy=copy)
+        return await waiting
     except asyncio.CancelledError:
         task = asyncio.current_task()
         if socket.closed and not (task and task.cancelling()):
-            return None  # closing a socket cancels who reads from it; that is its end, not the task's
+            return None  # closing a socket cancels who waits for it; that is its end, not the task's
         raise
-    return frames

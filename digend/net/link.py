@@ -58,8 +58,12 @@ class Link:
         return cls(channel, endpoint, key, allowed)
 
     async def connected(self) -> None:
-        """Waits until a driver is there and takes messages. Cancel it to give up."""
-        await self._channel.writable()
+        """Waits until a driver is there and takes messages; for ever where one refused us, which `messages` says.
+
+        Cancel it to give up.
+        """
+        if not await self._channel.writable():
+            await asyncio.Event().wait()
 
     def send(self, message: object) -> bool:
         """Never waits. False: no driver is connected, or it takes nothing; nothing was sent. Raises

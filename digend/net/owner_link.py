@@ -77,7 +77,8 @@ class OwnerLink:
         async with asyncio.timeout(timeout_s) as timeout:
             self._patience[timeout] = timeout_s
             try:
-                await self._channel.writable()
+                if not await self._channel.writable():
+                    raise TimeoutError("the connection was closed")
                 yield
             finally:
                 del self._patience[timeout]

@@ -31,6 +31,7 @@ def test_the_recipe() -> None:
         shared_initial_noise=True,
         ddof=1,
         eps=1e-8,
+        clip_range=1e-4,
     )
     assert list(warnings(of(), config())) == []
 

@@ -25,7 +25,7 @@ def of(**options: object) -> FlowGrpoOptions:
 
 
 def test_defaults_train_all_timesteps_but_the_last() -> None:
-    assert rules(of(), config()) == SamplingRules(window_size=None, window_lo=0, window_hi=7)
+    assert rules(of(), config()) == SamplingRules(window_size=None, window_lo=0, window_hi=7, clip_range=1e-4)
 
 
 def test_every_option_reaches_the_driver() -> None:
@@ -38,6 +38,7 @@ def test_every_option_reaches_the_driver() -> None:
         std="global",
         adv_clip_max=4.0,
         best_of_n=2,
+        clip_range=1e-3,
     )
     assert rules(options, config()) == SamplingRules(
         window_size=3,
@@ -49,6 +50,7 @@ def test_every_option_reaches_the_driver() -> None:
         std="global",
         clip_max=4.0,
         best_of_n=2,
+        clip_range=1e-3,
     )
 
 
