@@ -95,7 +95,8 @@ class Channel:
         """
         if self.socket.closed:
             return
-        monitor: zmq.Socket[bytes] = self._plain.get_monitor_socket(zmq.EVENT_CLOSED)
+        name = f"inproc://closing-{next(_NUMBERS)}"  # ZeroMQ lets go of its own name for it some time after
+        monitor: zmq.Socket[bytes] = self._plain.get_monitor_socket(zmq.EVENT_CLOSED, name)
         self.socket.close(linger_ms)
         monitor.poll(CLOSE_MS)
         monitor.close(0)

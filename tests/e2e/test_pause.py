@@ -49,7 +49,7 @@ def test_drain_waits_for_what_runs_and_the_job_goes_on_without_the_node(cluster:
 
 
 def test_interrupted_waiting_leaves_the_job_alone(cluster: Cluster) -> None:
-    cluster.submit("waited", *SHORT)
+    cluster.submit("waited", *BRIEF, "training.global_steps=200")
     words = [sys.executable, "-m", "clients", "wait", "waited", "--node", str(cluster.node_file)]
     waiting = subprocess.Popen(words, cwd=ROOT, env=environment(), stderr=subprocess.PIPE, text=True)
     cluster.sees("waited", lambda view: view.state == "running", "it runs")

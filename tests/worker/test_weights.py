@@ -143,7 +143,7 @@ async def test_weights_that_were_freed(cluster: Cluster, driver: ScriptedDriver)
     generator = await start(cluster, driver, "generator")
     weights = await published(driver, trainer)
     driver.send(TRAINER, FreeBlobs(session=trainer, blobs=(weights.blob.id,)))
-    await driver.beat(trainer, None)
+    await result(driver, TRAINER, trainer, "later", tasks.generate(0))  # what was sent before has been read
     driver.send(GENERATOR, Stage(session=generator, weights=weights))
     assert (await driver.expect(StageFailed)).error.reason == "blob_lost"
 
