@@ -4,6 +4,7 @@ import json
 import urllib.request
 from pathlib import Path
 
+import pytest
 from prometheus_client.parser import text_string_to_metric_families
 from prometheus_client.samples import Sample
 
@@ -33,7 +34,7 @@ def test_a_job_has_the_same_figures_in_prometheus_and_in_metrics_jsonl(cluster: 
     samples = _scrape(cluster, "driver-0")
     shown = {each.labels["figure"]: each.value for each in samples if each.name == "digend_job_figure"}
     metrics = run.folder / "metrics.jsonl"
-    assert shown == _newest(metrics, "step") | _newest(metrics, "evaluation")
+    assert shown == pytest.approx(_newest(metrics, "step") | _newest(metrics, "evaluation"), rel=1e-12, abs=0)
     assert shown["compute/flops"] > 0
     assert "compute/utilisation" not in shown, "the peak of a CPU is not known"
     assert 0 < shown["bubble/share"] < 1
