@@ -12,6 +12,7 @@ bubbles.
 from collections.abc import Iterable
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
+from math import fsum
 
 from digend.wire.records import EvaluationRecord, RecordBody, StepRecord
 
@@ -174,7 +175,7 @@ def _cost(step: StepRecord) -> dict[str, float]:
     """What was not measured is left out, as in records of versions that did not measure it."""
     found: dict[str, float] = {}
     if step.worker_seconds > 0:
-        found["bubble/share"] = sum(step.bubble_seconds.values()) / step.worker_seconds
+        found["bubble/share"] = fsum(step.bubble_seconds.values()) / step.worker_seconds  # the same in any order
         found |= {f"bubble/{slug(cause)}_s": spent for cause, spent in sorted(step.bubble_seconds.items())}
         found["throughput/samples_per_worker_second"] = step.num_samples / step.worker_seconds
     if step.gpu_seconds > 0:

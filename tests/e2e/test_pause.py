@@ -15,8 +15,9 @@ SHORT = (*BRIEF, "training.global_steps=3")
 
 def test_a_paused_job_ends_with_the_weights_of_one_that_was_not(cluster: Cluster) -> None:
     """And another job has the workers meanwhile."""
-    whole = cluster.run("whole", *SHORT)
-    cluster.submit("paused", *SHORT)
+    long = (*BRIEF, "training.global_steps=8")
+    whole = cluster.run("whole", *long)
+    cluster.submit("paused", *long)
     cluster.sees("paused", lambda view: view.state == "running", "it runs")
     assert "would" not in cluster.ctl("pause", "pau", "-m", "lunch", "--dry-run").stdout
     said = cluster.ctl("pause", "pau", "-m", "lunch").stdout
@@ -25,12 +26,12 @@ def test_a_paused_job_ends_with_the_weights_of_one_that_was_not(cluster: Cluster
     cluster.run("meanwhile", *SHORT, "training.global_steps=1")
     view = cluster.driver.job("paused").job
     assert view.reason.endswith("lunch")
-    assert 0 < view.global_step < 3
+    assert 0 < view.global_step < 8
     assert cluster.ctl("resume", "paused").stdout.startswith("job paused is")
     paused = cluster.completed("paused")
     assert paused.weights() == whole.weights()
-    assert [step.global_step for step in paused.bodies(StepRecord)] == [1, 2, 3]
-    assert len(paused.bodies(CheckpointRecord)) == 2
+    assert [step.global_step for step in paused.bodies(StepRecord)] == list(range(1, 9))
+    assert len(paused.bodies(CheckpointRecord)) >= 2
 
 
 def test_drain_waits_for_what_runs_and_the_job_goes_on_without_the_node(cluster: Cluster) -> None:
