@@ -13,7 +13,7 @@ from typing import Annotated, Literal
 
 from pydantic import BaseModel, Field
 
-from digend.algorithms.grpo import ClippedPolicy, GrpoOptions, grpo_rules, grpo_warnings
+from digend.algorithms.grpo import ClippedPolicy, GrpoOptions, check, grpo_rules, grpo_warnings
 from digend.algorithms.spec import AlgorithmSpec, Objective, SamplingRules
 from digend.config.job import JobConfig
 from digend.rl.advantages import CONVENTIONS
@@ -32,6 +32,7 @@ class DanceGrpoOptions(GrpoOptions):
 def rules(options: BaseModel, config: JobConfig) -> SamplingRules:
     """What the driver draws. Raises ValueError that begins with the key of what does not fit the job."""
     assert isinstance(options, DanceGrpoOptions)
+    check(options, config)
     convention = CONVENTIONS["dance"]
     return grpo_rules(options, config, ddof=convention.ddof, eps=convention.eps)
 

@@ -10,7 +10,7 @@ from typing import Annotated
 
 from pydantic import BaseModel, Field
 
-from digend.algorithms.grpo import ClippedPolicy, GrpoOptions, grpo_rules, grpo_warnings, window_range
+from digend.algorithms.grpo import ClippedPolicy, GrpoOptions, check, grpo_rules, grpo_warnings, window_range
 from digend.algorithms.spec import AlgorithmSpec, Objective, SamplingRules
 from digend.config.job import JobConfig
 
@@ -30,15 +30,15 @@ class FlowGrpoOptions(GrpoOptions):
 def rules(options: BaseModel, config: JobConfig) -> SamplingRules:
     """What the driver draws. Raises ValueError that begins with the key of what does not fit the job."""
     assert isinstance(options, FlowGrpoOptions)
+    if not options.window_size and options.window_range is not None:
+        lo, hi = options.window_range
+        raise ValueError(
+            f"algorithm.options.window_range = {[lo, hi]}: needs algorithm.options.window_size, "
+            "the number of timesteps that each group trains among these"
+        )
+    check(options, config)
     if not options.window_size:
-        if options.window_range is not None:
-            lo, hi = options.window_range
-            raise ValueError(
-                f"algorithm.options.window_range = {[lo, hi]}: needs algorithm.options.window_size, "
-                "the number of timesteps that each group trains among these"
-            )
         return grpo_rules(options, config)
-    grpo_rules(options, config)
     lo, hi = window_range(options.window_size, options.window_range, config)
     return grpo_rules(options, config, window_size=options.window_size, window_lo=lo, window_hi=hi)
 

@@ -60,11 +60,8 @@ class GrpoOptions(BaseModel):
     ] = None
 
 
-def grpo_rules(options: GrpoOptions, config: JobConfig, **own: object) -> SamplingRules:
-    """The rules of the shared options, with an algorithm's `own` fields laid over them.
-
-    Raises ValueError that begins with the key of what does not fit the job.
-    """
+def check(options: GrpoOptions, config: JobConfig) -> None:
+    """Raises ValueError that begins with the key of what does not fit the job."""
     if config.sampling.num_timesteps < 2:
         raise ValueError("sampling.num_timesteps = 1 leaves no timestep to train: the last one is never trained")
     if options.best_of_n is not None and options.best_of_n > config.data.samples_per_prompt:
@@ -74,6 +71,10 @@ def grpo_rules(options: GrpoOptions, config: JobConfig, **own: object) -> Sampli
         )
     if config.sampling.kernel == "cps" and config.sampling.noise_level > 1:
         raise ValueError(f"sampling.noise_level = {config.sampling.noise_level} is more than 1, the most cps can add")
+
+
+def grpo_rules(options: GrpoOptions, config: JobConfig, **own: object) -> SamplingRules:
+    """The rules of the shared options, once they are checked, with an algorithm's `own` fields laid over them."""
     fields = {
         "window_size": None,
         "window_lo": 0,
@@ -89,11 +90,16 @@ def grpo_rules(options: GrpoOptions, config: JobConfig, **own: object) -> Sampli
     return SamplingRules(**{**fields, **own})  # type: ignore[arg-type]
 
 
-def window_range(size: int, given: tuple[int, int] | None, config: JobConfig) -> tuple[int, int]:
-    """[lo, hi) of a window of `size` timesteps; all but the last where none is given. Raises ValueError as above."""
+def window_range(
+    size: int, given: tuple[int, int] | None, config: JobConfig, *, size_key: str = "window_size"
+) -> tuple[int, int]:
+    """[lo, hi) of a window of `size` timesteps; all but the last where none is given.
+
+    Raises ValueError that begins with `size_key` or window_range, whichever of the two does not fit.
+    """
     num_timesteps, kernel = config.sampling.num_timesteps, config.sampling.kernel
     lo, hi = given or (0, num_timesteps - 1)
-    key, value = ("window_size", size) if given is None else ("window_range", [lo, hi])
+    key, value = (size_key, size) if given is None else ("window_range", [lo, hi])
     try:
         draw_window(num_timesteps, size, lo, hi, kernel=kernel)
     except ValueError as error:

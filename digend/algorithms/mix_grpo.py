@@ -12,7 +12,7 @@ from typing import Annotated, Literal
 
 from pydantic import BaseModel, Field
 
-from digend.algorithms.grpo import ClippedPolicy, GrpoOptions, grpo_rules, grpo_warnings, window_range
+from digend.algorithms.grpo import ClippedPolicy, GrpoOptions, check, grpo_rules, grpo_warnings, window_range
 from digend.algorithms.spec import AlgorithmSpec, Objective, SamplingRules
 from digend.config.job import JobConfig
 from digend.rl.advantages import CONVENTIONS
@@ -38,11 +38,8 @@ def rules(options: BaseModel, config: JobConfig) -> SamplingRules:
     """What the driver draws. Raises ValueError that begins with the key of what does not fit the job."""
     assert isinstance(options, MixGrpoOptions)
     convention = CONVENTIONS["dance"]
-    grpo_rules(options, config)
-    try:
-        lo, hi = window_range(options.group_size, options.window_range, config)
-    except ValueError as error:
-        raise ValueError(str(error).replace("options.window_size", "options.group_size")) from None
+    check(options, config)
+    lo, hi = window_range(options.group_size, options.window_range, config, size_key="group_size")
     return grpo_rules(
         options,
         config,

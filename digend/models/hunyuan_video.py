@@ -5,6 +5,7 @@ from typing import Annotated, Any
 
 from pydantic import BaseModel, ConfigDict, Field
 
+from digend.models.attention import DOUBLE_STREAM
 from digend.models.geometry import Geometry, image_tokens, width_of
 from digend.models.spec import ModelSpec, Shape
 
@@ -37,16 +38,7 @@ def geometry(config: Mapping[str, Any], shape: Shape, options: BaseModel, guidan
 spec = ModelSpec(
     name="hunyuan_video",
     options=HunyuanVideoOptions,
-    lora_targets=(
-        "attn.to_q",
-        "attn.to_k",
-        "attn.to_v",
-        "attn.to_out.0",
-        "attn.add_q_proj",
-        "attn.add_k_proj",
-        "attn.add_v_proj",
-        "attn.to_add_out",
-    ),
+    lora_targets=DOUBLE_STREAM,
     sharding_units=("transformer_blocks", "single_transformer_blocks"),
     geometry="digend.models.hunyuan_video:geometry",
     loader="digend.models.hunyuan_video_model:load",

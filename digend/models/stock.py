@@ -7,6 +7,7 @@ Invariants: a condition is whole (it holds the negative prompt's embeddings too)
 same tensors; the negative prompt is encoded once a process. Sigmas are what the pipeline's own scheduler gives.
 """
 
+from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -21,7 +22,7 @@ from digend.models.spec import Condition, Shape
 NEGATIVE = "negative_"
 
 
-class StockModel:
+class StockModel(ABC):
     """A loaded pipeline. `negative_prompt` None: the family knows no unconditional pass."""
 
     encoders: tuple[str, ...] = ("text_encoder",)
@@ -83,9 +84,9 @@ class StockModel:
             if encoder is not None:
                 self._hooks.append(cpu_offload_with_hook(encoder, self._device)[1])
 
+    @abstractmethod
     def _embed(self, prompts: list[str]) -> list[dict[str, Tensor]]:
-        """Embeddings by name, on the CPU, without batch dimension. The family's."""
-        raise NotImplementedError
+        """Embeddings by name, on the CPU, without batch dimension."""
 
     def _scheduled(self, num_timesteps: int | None, **arguments: object) -> list[float]:
         """The sigma list that the pipeline's scheduler makes of these arguments."""
