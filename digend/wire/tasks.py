@@ -354,6 +354,7 @@ TASK_ERRORS = (
     "applied",  # commit asked for another set of micro-batches than applied: reset and requeue the step
     "checkpoint",  # could not be written or read
     "out_of_memory",
+    "rank_lost",  # another rank of the trainer is gone, or did not answer in time: the ranks are formed anew
     "non_finite",  # loss or velocity is not finite; message names tensor and timestep
     "cancelled",
     "internal",
