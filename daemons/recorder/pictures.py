@@ -64,12 +64,11 @@ class Pictures:
         rows = [_row(group, row) for (group, _), row in zip(shown, films, strict=True)]
         title = _title(evaluation, len(shown))
         image, mapped = draw_sheet(rows, title=title, source=_source(evaluation))
-        if _num_drawn(read_map(path), mapped.source) >= max(_num_drawn(mapped, mapped.source), 1):
-            return
-        replace(path, to_png(image, mapped))
-        if any(film is not None and film.ndim == 4 for row in films for film in row):
-            replace(path.with_suffix(".webp"), _animation(films))
-            self._films(path.with_suffix(""), films)
+        if _num_drawn(read_map(path), mapped.source) < max(_num_drawn(mapped, mapped.source), 1):
+            if any(film is not None and film.ndim == 4 for row in films for film in row):
+                replace(path.with_suffix(".webp"), _animation(films))
+                self._films(path.with_suffix(""), films)
+            replace(path, to_png(image, mapped))  # last: where it is, the others are
         if evaluation.label == "after":
             self.compare(path)
 

@@ -67,6 +67,16 @@ def test_before_and_after_are_side_by_side(tmp_path: Path) -> None:
                 assert image.crop((x, 44, x + 64, 108)).tobytes() == expected.tobytes()
 
 
+def test_a_kill_between_the_last_sheet_and_the_comparison_costs_nothing(tmp_path: Path) -> None:
+    pictures = drawer(tmp_path, PictureBook())
+    for evaluation in EVALUATIONS:
+        pictures.take(evaluation)
+    comparison = (tmp_path / "before-after.png").read_bytes()
+    (tmp_path / "before-after.png").unlink()
+    pictures.take(AFTER)
+    assert (tmp_path / "before-after.png").read_bytes() == comparison
+
+
 def test_pictures_of_a_dead_owner_are_drawn_as_lost(tmp_path: Path) -> None:
     book = PictureBook(lost=["instance-local/generator/1"])
     drawer(tmp_path, book).take(BEFORE)
