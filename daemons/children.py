@@ -93,7 +93,8 @@ class Child:
             delay_s = self._backoff.delay(clock() - begun)
             log.warning("died, starting again", program=self.name, code=code, in_s=delay_s)
             with suppress(TimeoutError):
-                await asyncio.wait_for(self._stop.wait(), delay_s)
+                async with asyncio.timeout(delay_s):
+                    await self._stop.wait()
                 return code
 
     def stop(self) -> None:
@@ -141,7 +142,8 @@ class Child:
         copying = asyncio.create_task(copy_lines(reading, self._write_line), name=f"log of {self.name}")
         code = await self._process.wait()
         with suppress(TimeoutError):
-            await asyncio.wait_for(copying, 1.0)
+            async with asyncio.timeout(1.0):
+                await copying
         return code
 
 

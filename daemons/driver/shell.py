@@ -300,6 +300,7 @@ class Driver:
         if session is None:
             return
         if isinstance(command, Evict):
+            logger().warning("worker refused", worker=session.hello.name, session=session.id, reason=command.reason)
             self._close(session)
         try:
             sent = self._server.send(session.peer, outbox.message(command))

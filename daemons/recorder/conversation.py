@@ -171,7 +171,8 @@ class Recorder:
             if say_so:
                 log.info("waiting for the driver's welcome", name=self._identity.name)
             with suppress(TimeoutError):
-                await asyncio.wait_for(self._joined.wait(), delay_s)
+                async with asyncio.timeout(delay_s):
+                    await self._joined.wait()
                 await self._left.wait()
 
     async def _beat(self) -> None:
@@ -200,7 +201,8 @@ class Recorder:
         log.info("draining", batches=self._batches.qsize())
         self._batches.put_nowait(None)
         with suppress(TimeoutError):
-            await asyncio.wait_for(self._written.wait(), self._timing.drain_s)
+            async with asyncio.timeout(self._timing.drain_s):
+                await self._written.wait()
         if self._session.id is not None:
             self._link.send(Goodbye(session=self._session.id, reason="asked to stop"))
         self._end(ExitCode.ASKED_TO_STOP)
@@ -253,7 +255,8 @@ class Recorder:
     async def _pause(self, seconds: float) -> bool:
         """False when asked to stop meanwhile."""
         with suppress(TimeoutError):
-            await asyncio.wait_for(self._stopping.wait(), seconds)
+            async with asyncio.timeout(seconds):
+                await self._stopping.wait()
         return not self._stopping.is_set()
 
     # ----------------------------------------------------------------------------------------------- messages

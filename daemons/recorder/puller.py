@@ -33,4 +33,5 @@ class BlobPuller:
             raise PicturesLost(f"blob {ref.id}: {ref.owner} took longer than {timeout_s:.1f} s") from None
 
     async def _pull(self, ref: BlobRef, names: Sequence[str], timeout_s: float) -> dict[str, Array]:
-        return await asyncio.wait_for(self._client.pull(ref, names, timeout_s), timeout_s)
+        async with asyncio.timeout(timeout_s):
+            return await self._client.pull(ref, names, timeout_s)

@@ -22,7 +22,8 @@ async def tell(notifier: Notifier, usable: asyncio.Event, joined: asyncio.Event,
     await usable.wait()
     notifier.status(doing())
     with suppress(TimeoutError):
-        await asyncio.wait_for(joined.wait(), PATIENCE_S)
+        async with asyncio.timeout(PATIENCE_S):
+            await joined.wait()
     notifier.ready(doing())
     while True:
         await asyncio.sleep(STATUS_S)

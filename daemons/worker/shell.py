@@ -142,7 +142,9 @@ class Worker:
             if say_so:
                 log.info("waiting for the driver's welcome", name=self._identity.name)
             with suppress(TimeoutError):
-                await asyncio.wait_for(self._joined.wait(), delay_s)
+                # Not wait_for, which swallows a cancellation that comes together with what was waited for.
+                async with asyncio.timeout(delay_s):
+                    await self._joined.wait()
                 await self._left.wait()
 
     async def _given_up(self) -> None:
@@ -290,7 +292,8 @@ class Worker:
         while not holds() and self._now() < end_s:
             self._changed.clear()
             with suppress(TimeoutError):
-                await asyncio.wait_for(self._changed.wait(), 0.2)
+                async with asyncio.timeout(0.2):
+                    await self._changed.wait()
         return holds()
 
     def _spawn(self, name: str, work: Coroutine[Any, Any, None]) -> "asyncio.Task[None]":

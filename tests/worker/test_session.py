@@ -94,6 +94,18 @@ async def test_silence_means_hello_again(cluster: Cluster, driver: ScriptedDrive
     assert again.instance == hello.instance
 
 
+async def test_a_refusal_right_after_the_welcome_ends_it_too(cluster: Cluster, driver: ScriptedDriver) -> None:
+    """As the core refuses: the two arrive together, often before whoever waits for the welcome has run."""
+    processes = [await cluster.start(role) for role in ("generator", "trainer", "reward")]
+    while len(driver.peers) < len(processes):
+        before = set(driver.peers)
+        hello = await driver.expect(Hello)
+        if hello.name not in before:
+            driver.welcome(hello.name)
+            driver.send(hello.name, Refused(reason="diffusers 1 there, diffusers 2 here", fatal=True))
+    assert [(await ended(process))[0] for process in processes] == [78, 78, 78]
+
+
 async def test_fatal_refusal_ends_with_78(cluster: Cluster, driver: ScriptedDriver) -> None:
     process = await cluster.start("generator")
     await driver.expect(Hello)
