@@ -97,9 +97,11 @@ class Channel:
             return
         name = f"inproc://closing-{next(_NUMBERS)}"  # ZeroMQ lets go of its own name for it some time after
         monitor: zmq.Socket[bytes] = self._plain.get_monitor_socket(zmq.EVENT_CLOSED, name)
-        self.socket.close(linger_ms)
+        self._plain.unbind(self._plain.last_endpoint)
         monitor.poll(CLOSE_MS)
+        self._plain.disable_monitor()  # before its reader goes: ZeroMQ's thread would wait for one for ever
         monitor.close(0)
+        self.socket.close(linger_ms)
         if path := socket_path(address):
             path.unlink(missing_ok=True)
 
