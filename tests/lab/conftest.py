@@ -1,4 +1,4 @@
-"""One machine for all of tests/lab, or a skip that says what is missing.
+"""One machine for all of tests/lab, networks, or a skip that says what is missing.
 
 DIGEND_LAB=required makes a failure of the skip. Where it can (root on Debian or a child of it), systemd-nspawn is
 installed.
@@ -18,6 +18,21 @@ from tests.lab.host import Host, booted, interpreter
 
 NEEDED = {"systemd-nspawn": "systemd-container", "systemctl": "systemd", "ip": "iproute2"}
 """Program, and the package of Debian that it is in."""
+
+
+def why_no_namespaces() -> str:
+    """Why there can be no hosts with networks of their own here; empty where there can."""
+    if os.geteuid() != 0:
+        return "this needs root"
+    if shutil.which("ip") is None and not installed(["iproute2"]):
+        return "iproute2 is missing"
+    if not Path("/dev/net/tun").exists():
+        return "/dev/net/tun is missing"
+    name = f"dg-try-{uuid4().hex[:6]}"
+    made = subprocess.run(["ip", "netns", "add", name], capture_output=True, text=True, check=False)
+    entered = subprocess.run(["ip", "netns", "exec", name, "true"], capture_output=True, text=True, check=False)
+    subprocess.run(["ip", "netns", "delete", name], capture_output=True, check=False)
+    return (made.stderr or entered.stderr).strip()
 
 
 def why_not() -> str:
@@ -51,10 +66,21 @@ def installed(packages: list[str]) -> bool:
 @pytest.fixture(scope="session")
 def lab() -> None:
     """Machines can be booted."""
-    if reason := why_not():
-        if os.environ.get("DIGEND_LAB") == "required":
-            pytest.fail(f"the lab cannot run here: {reason}")
-        pytest.skip(f"SKIPPED, NOTHING OF SYSTEMD IS TESTED HERE: {reason}")
+    skip_where(why_not(), "NOTHING OF SYSTEMD IS TESTED HERE")
+
+
+@pytest.fixture(scope="session")
+def namespaces() -> None:
+    """Hosts with networks of their own can be made."""
+    skip_where(why_no_namespaces(), "NOTHING BETWEEN HOSTS IS TESTED HERE")
+
+
+def skip_where(reason: str, what: str) -> None:
+    if not reason:
+        return
+    if os.environ.get("DIGEND_LAB") == "required":
+        pytest.fail(f"the lab cannot run here: {reason}")
+    pytest.skip(f"SKIPPED, {what}: {reason}")
 
 
 @pytest.fixture(scope="session")

@@ -1,4 +1,4 @@
-"""Two network namespaces with a wire between them, for hosts that tests cut off from each other.
+"""Network namespaces with a wire or a hub between them, for hosts that tests slow down or cut off from each other.
 
 Owns the namespaces and the process of the wire; nothing of them is left behind.
 """
@@ -15,27 +15,32 @@ from uuid import uuid4
 
 SCRIPT = Path(__file__).with_name("wire.py")
 PYTHON = "/usr/bin/python3"
-ADDRESSES = ("10.91.0.1", "10.91.0.2")
+ADDRESSES = tuple(f"10.91.0.{number}" for number in range(1, 9))
+"""Of the hosts, in order."""
 
 
 @dataclass(frozen=True)
 class Network:
-    """`namespaces` are those of `ADDRESSES`."""
+    """`namespaces` are those of the first of `ADDRESSES`."""
 
-    namespaces: tuple[str, str]
+    namespaces: tuple[str, ...]
     control: str
 
-    def change(self, **quality: float | bool) -> None:
-        """Keys of `wire.Quality`; the others stay."""
+    def change(self, host: int | None = None, **quality: float | bool) -> None:
+        """Keys of `wire.Quality`, of one host's link or of all; the others stay."""
         with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as line:
-            line.sendto(json.dumps(quality).encode(), self.control)
+            line.sendto(json.dumps({"host": host, **quality}).encode(), self.control)
+
+    def inside(self, host: int) -> list[str]:
+        """What a command line begins with that runs on a host."""
+        return ["ip", "netns", "exec", self.namespaces[host]]
 
 
 @contextmanager
-def connected() -> Iterator[Network]:
-    """A wire without faults."""
+def connected(num_hosts: int = 2) -> Iterator[Network]:
+    """A network without faults."""
     mark = uuid4().hex[:6]
-    names = (f"dg-a-{mark}", f"dg-b-{mark}")
+    names = tuple(f"dg-{'abcdefgh'[index]}-{mark}" for index in range(num_hosts))
     with TemporaryDirectory(prefix="dg") as folder:
         network = Network(names, str(Path(folder, "wire")))
         wire = None
@@ -43,7 +48,7 @@ def connected() -> Iterator[Network]:
             for name in names:
                 subprocess.run(["ip", "netns", "add", name], check=True)
             ends = [
-                word for name, address in zip(names, ADDRESSES, strict=True) for word in (name, "dg0", f"{address}/24")
+                word for name, address in zip(names, ADDRESSES, strict=False) for word in (name, "dg0", f"{address}/24")
             ]
             wire = subprocess.Popen([PYTHON, str(SCRIPT), network.control, *ends], stdout=subprocess.PIPE, text=True)
             assert wire.stdout is not None
