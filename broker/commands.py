@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass
 
+from digend.wire.ranks import Ranks
 from digend.wire.records import Record
 from digend.wire.refs import WeightsRef
 from digend.wire.tasks import TaskBody
@@ -65,6 +66,30 @@ class End:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class AskStore:
+    """Rank 0 is to open the store of an epoch."""
+
+    session: str
+    job: str
+    epoch: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AskJoin:
+    session: str
+    job: str
+    ranks: Ranks
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AskLeave:
+    session: str
+    job: str
+    epoch: int
+    reason: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Evict:
     """The session is over: whatever it still sends is refused, so that the worker says HELLO again."""
 
@@ -81,5 +106,17 @@ class Write:
 
 
 Command = (
-    WakeAt | SendTask | RevokeLease | AcknowledgeResult | StageWeights | RetireVersions | Free | End | Evict | Write
+    WakeAt
+    | SendTask
+    | RevokeLease
+    | AcknowledgeResult
+    | StageWeights
+    | RetireVersions
+    | Free
+    | End
+    | AskStore
+    | AskJoin
+    | AskLeave
+    | Evict
+    | Write
 )

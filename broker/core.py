@@ -5,7 +5,7 @@ The driver daemon, the virtual-time harness and replay run this same object; not
 
 from collections.abc import Callable, Sequence
 
-from broker import asked, outcomes, sessions
+from broker import asked, outcomes, ranks, sessions
 from broker.commands import Command
 from broker.dispatch import dispatch
 from broker.draining import unneeded_embeddings
@@ -19,8 +19,11 @@ from broker.events import (
     LimitsChanged,
     PauseRequested,
     PriorityRequested,
+    RankBroke,
+    RankReady,
     RecordsPersisted,
     ResumeRequested,
+    StoreReady,
     TaskBroke,
     TaskFinished,
     Tick,
@@ -32,7 +35,7 @@ from broker.events import (
     WorkerHello,
 )
 from broker.lifecycle import advance, finish, retire, set_state, start
-from broker.losses import discard_unreachable, forget_conditions, lose_worker
+from broker.losses import discard_unreachable, forget_conditions, give_up_ranks, lose_worker
 from broker.order import look
 from broker.spec import JobSpec
 from broker.state import SECOND, Job, State
@@ -174,6 +177,12 @@ def _not_staged(state: State, event: WeightsNotStaged) -> None:
         lose_worker(state, worker, f"could not stage version {event.version}: {event.error.message}")
 
 
+def _rank_broke(state: State, event: RankBroke) -> None:
+    broken = ranks.failed(state, event)
+    if broken is not None:
+        give_up_ranks(state, *broken)
+
+
 def _started(state: State, event: DriverStarted) -> None:
     _limits(state, event)
     state.drains.update({drain.target: drain for drain in event.drains})
@@ -212,6 +221,9 @@ _APPLY: dict[type, Callable[..., None]] = {
     TaskBroke: _broke,
     WeightsStaged: _staged,
     WeightsNotStaged: _not_staged,
+    StoreReady: ranks.opened,
+    RankReady: ranks.joined,
+    RankBroke: _rank_broke,
     RecordsPersisted: lambda state, event: sessions.persisted(state, event.job, event.next_seq),
     DiskState: _disk,
 }

@@ -22,8 +22,9 @@ from broker.generation import (
 )
 from broker.leasing import grant, note_idle
 from broker.microbatch import MicroBatch, Phase
-from broker.placement import involved, serves
+from broker.placement import involved, serves, trainer_of
 from broker.portions import offer_scoring
+from broker.ranks import leads
 from broker.schedule.choice import Choice, Searching, choose
 from broker.schedule.named import strategy_of
 from broker.standing_in import offer_standing_in
@@ -58,6 +59,8 @@ def offer(state: State, job: Job, worker: Worker) -> bool:
     if not worker.free or not involved(job, worker) or not serves(state, job, worker):
         return False
     if job.leaving and (worker.role != "trainer" or not job.checkpoint_due):
+        return False
+    if worker.role == "trainer" and not leads(job, worker):
         return False
     if not prepared(job, worker):
         grant(state, job, worker, "prepare", requests.prepare(job, worker))
@@ -201,6 +204,8 @@ def idle_cause(state: State, job: Job, worker: Worker) -> tuple[str, bool]:
         return "torpid", False
     if not worker.able:
         return "GPU lost", False
+    if worker.name in job.followers and (doing := _doing_of(state, trainer_of(state, job))):
+        return f"follows {doing}", False
     if state.disk_full:
         return "disk full", False
     if not serves(state, job, worker):
@@ -227,6 +232,12 @@ def idle_cause(state: State, job: Job, worker: Worker) -> tuple[str, bool]:
     if not holds(job, worker, job.stamp) or (job.unclaimed and switching(state, job, job.stamp)):
         return "weights", True
     return "update", True
+
+
+def _doing_of(state: State, leader: Worker | None) -> str:
+    """What rank 0 does, and so the others do; "" where it idles, and they for the same cause."""
+    lease = state.leases.get(leader.lease or "") if leader is not None else None
+    return lease.label if lease is not None else ""
 
 
 def wanted_but_not_encoded(job: Job) -> bool:

@@ -20,7 +20,7 @@ def wanted(state: State, worker: Worker) -> str:
     """Who still needs what the worker holds, in words; "" where nobody does."""
     instance = worker.hello.instance
     for job in state.active():
-        if worker.name == job.trainer:
+        if job.trains(worker.name):
             return f"trains {job.id}"
         if any(instance == fragment.owner for batch in job.open_batches() for fragment in batch.fragments):
             return f"keeps samples of {job.id}"

@@ -156,6 +156,35 @@ class WeightsNotStaged:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class StoreReady:
+    """Rank 0 has opened the store of an epoch."""
+
+    session: str
+    job: str
+    epoch: int
+    store: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RankReady:
+    """A trainer has met the other ranks of an epoch."""
+
+    session: str
+    job: str
+    epoch: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RankBroke:
+    """A trainer could not join the ranks of an epoch, or lost another of them."""
+
+    session: str
+    job: str
+    epoch: int
+    error: TaskError
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class RecordsPersisted:
     """The recorder has written every record of `job` below `next_seq`; blobs kept for it may go."""
 
@@ -194,6 +223,9 @@ Event = (
     | TaskBroke
     | WeightsStaged
     | WeightsNotStaged
+    | StoreReady
+    | RankReady
+    | RankBroke
     | RecordsPersisted
     | DiskState
 )

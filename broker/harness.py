@@ -343,6 +343,9 @@ class Simulation:
     def stage_ns(self) -> int:
         return self.durations.stage_ns()
 
+    def ranks_of(self, job: str) -> int:
+        return self._specs[job].ranks
+
     def answer_of(self, shell: Shell, task: TaskBody, result: ResultBody) -> ResultBody | TaskError:
         return self.tamper(shell, task, result)
 

@@ -52,6 +52,8 @@ class Slot:
     encoder: str = "encoder"
     """Embeddings of workers with unlike encoders differ."""
     device: str = "simulated"
+    interface: str = ""
+    host: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -4,12 +4,13 @@ Behaves as the worker daemon does, in virtual time: one task at a time in the or
 as cancelled; an evicted worker says HELLO again with what it holds. Must not know the core.
 """
 
-from collections.abc import Callable
-from dataclasses import dataclass
-from typing import Protocol
+from dataclasses import dataclass, replace
 
 from broker.commands import (
     AcknowledgeResult,
+    AskJoin,
+    AskLeave,
+    AskStore,
     Command,
     End,
     Evict,
@@ -19,12 +20,23 @@ from broker.commands import (
     SendTask,
     StageWeights,
 )
-from broker.events import Event, TaskBroke, TaskFinished, WeightsNotStaged, WeightsStaged, WorkerBeat
+from broker.events import (
+    RankBroke,
+    RankReady,
+    StoreReady,
+    TaskBroke,
+    TaskFinished,
+    WeightsNotStaged,
+    WeightsStaged,
+    WorkerBeat,
+)
 from broker.harness_engine import NUM_TENSORS, Engine, inputs
-from broker.harness_world import Pair
+from broker.harness_host import Host
+from broker.harness_ranks import NOTICE_NS, Seat
+from broker.harness_world import InvariantBroken, Pair
 from digend.wire.devices import DeviceState
 from digend.wire.refs import WeightsRef
-from digend.wire.tasks import Receipt, ResultBody, TaskBody, TaskError
+from digend.wire.tasks import Receipt, ResultBody, TaskError
 from digend.wire.workers import HeldLease, Hello, Versions
 
 RESEND_NS = 5_000_000_000
@@ -32,36 +44,6 @@ HELLO_NS = 500_000_000
 """How long after a lost session a worker says HELLO."""
 PULL_AGAIN_NS = (500_000_000, 1_000_000_000, 2_000_000_000, 4_000_000_000)
 """How long to wait for an owner of weights that does not answer, before each further try."""
-
-
-class Host(Protocol):
-    """What a shell needs of its simulation."""
-
-    now_ns: int
-
-    def at(self, at_ns: int, action: Callable[[], None]) -> None: ...
-
-    def say(self, event: Event) -> None:
-        """A message of a worker on its way to the driver."""
-        ...
-
-    def greet(self, shell: "Shell") -> str | None:
-        """HELLO; the session of the WELCOME, None where no driver is there."""
-        ...
-
-    def is_open(self, session: str) -> bool:
-        """Whether the driver knows the session."""
-        ...
-
-    def task_ns(self, shell: "Shell", task: TaskBody) -> int: ...
-
-    def stage_ns(self) -> int: ...
-
-    def answer_of(self, shell: "Shell", task: TaskBody, result: ResultBody) -> ResultBody | TaskError:
-        """What is told of a task that ran well: the result, unless something was arranged."""
-        ...
-
-    def bound_of(self, shell: "Shell", weights: WeightsRef) -> int | TaskError: ...
 
 
 @dataclass(slots=True, eq=False)
@@ -100,6 +82,7 @@ class Shell:
         self.outcomes: dict[str, Outcome] = {}
         self.beat_ns = 0
         self.device: DeviceState | None = None
+        self.seat = Seat(self)
 
     @property
     def name(self) -> str:
@@ -126,6 +109,9 @@ class Shell:
             held=tuple(HeldLease(lease=order.lease, done=False) for order in begun + self.waiting)
             + tuple(HeldLease(lease=lease, done=True) for lease in self.outcomes),
             prepared=self.engine.inventory(),
+            host=slot.host,
+            interface=slot.interface,
+            ranks=self.seat.inventory,
         )
 
     def greet(self) -> None:
@@ -143,6 +129,7 @@ class Shell:
             self._tell(outcome)
         for job, incarnation, version in self.engine.staged:
             self._say_staged(job, incarnation, version, NUM_TENSORS)
+        self.seat.tell_again()
 
     def leave(self) -> None:
         """There is no session any more: say HELLO again soon."""
@@ -182,6 +169,7 @@ class Shell:
 
     def die(self) -> None:
         self.alive = False
+        self.seat.die()
         self.engine.world.blobs.pop(self.engine.instance, None)
 
     def freeze(self) -> None:
@@ -236,6 +224,12 @@ class Shell:
                     self.engine.world.free(self.engine.instance, blob)
             case End(job=job):
                 self._end_job(job)
+            case AskStore(job=job, epoch=epoch):
+                self.seat.open(job, epoch)
+            case AskJoin(job=job, ranks=ranks):
+                self.seat.join(job, ranks)
+            case AskLeave():
+                self.seat.leave()
             case Evict(fatal=fatal):
                 self._evicted(fatal)
 
@@ -244,6 +238,7 @@ class Shell:
             self.die()
             return
         self.waiting.clear()
+        self.seat.leave()
         if self.running is not None:
             self._revoke(self.running.order.lease, "evicted")
         self.leave()
@@ -263,6 +258,8 @@ class Shell:
             return
         order = self.waiting.pop(0)
         task, now_ns = order.task, self.host.now_ns
+        if self.engine.slot.role == "trainer" and not self.seat.may_run(self.host.ranks_of(task.job)):
+            raise InvariantBroken(f"{self.name} is to {task.kind}, and is not rank 0 of all ranks of {task.job}")
         missing = next((ref for ref in inputs(task) if self.engine.world.find(ref) is None), None)
         if missing is not None:
             error = TaskError(reason="blob_lost", message=f"{missing.owner} has no {missing.id}", retry=True)
@@ -283,6 +280,13 @@ class Shell:
 
     def _finish(self, running: Running) -> None:
         answer, task = running.answer, running.order.task
+        together = self.seat.others_answer()
+        if together is None:
+            self._wait_for_ranks(running)
+            return
+        if not together:
+            self.abort(TaskError(reason="rank_lost", message="a rank is gone", retry=True))
+            return
         if not isinstance(answer, TaskError):
             answer = self.host.answer_of(self, task, answer)
             if isinstance(answer, TaskError):
@@ -290,6 +294,29 @@ class Shell:
             else:
                 self.engine.adopt(task, running.pairs, answer)
         self._close(running, answer)
+
+    def _wait_for_ranks(self, running: Running) -> None:
+        """One of them stands still: look again, until their time limit has passed."""
+        place, late_ns = self.seat.place, self.host.now_ns - running.since_ns - running.left_ns
+        if place is not None and late_ns >= place.timeout_s * 1e9:
+            self.abort(TaskError(reason="rank_lost", message="a rank did not answer", retry=True))
+            return
+
+        def look() -> None:
+            if self.alive and not self.frozen and self.running is running:
+                self._finish(running)
+
+        self.host.at(self.host.now_ns + NOTICE_NS, look)
+
+    def abort(self, error: TaskError) -> None:
+        """What runs comes to nothing, because the ranks are broken."""
+        if self.running is not None:
+            self._drop(self.running)
+            self._close(self.running, error)
+
+    def tell_of_ranks(self, news: StoreReady | RankReady | RankBroke) -> None:
+        if self.session is not None and self.reachable:
+            self.host.say(replace(news, session=self.session))
 
     def _close(self, running: Running, answer: ResultBody | TaskError) -> None:
         num_samples = len(inputs(running.order.task)) if running.order.task.kind == "score" else 0

@@ -6,8 +6,12 @@ Keeps the ledger of what was trained on. Must not know the core. Invariant: byte
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 from digend.wire.refs import BlobRef
+
+if TYPE_CHECKING:
+    from broker.harness_ranks import Meeting
 
 BASE_POLICY = "base"
 
@@ -89,6 +93,8 @@ class World:
     """policy -> the policy it was made from"""
     ledger: list[OptimizerStep] = field(default_factory=list)
     num_blobs: int = 0
+    meetings: "dict[str, Meeting]" = field(default_factory=dict)
+    """store -> who met there"""
 
     def keep(self, instance: str, owner: str, blob: Blob) -> BlobRef:
         self.num_blobs += 1

@@ -8,11 +8,13 @@ from broker.blobs import free, free_fragments, refs_of
 from broker.commands import End, RetireVersions
 from broker.dispatch import step_complete
 from broker.drift import warn
+from broker.lacking import lacking
 from broker.leasing import end_idle, revoke
 from broker.microbatch import MicroBatch
-from broker.order import free_trainer
-from broker.placement import in_pool, involved, lacking, trainer_of
+from broker.order import free_trainers
+from broker.placement import in_pool, involved, trainer_of
 from broker.plan import plan_evaluation, plan_rollout
+from broker.ranks import bind, bound, dissolve, form
 from broker.scoring import means, resolve, usable
 from broker.state import Evaluation, Job, Kept, State
 from broker.step_report import step_record, version_gap
@@ -75,12 +77,14 @@ def start(state: State, job: Job) -> None:
 
 
 def _bind(state: State, job: Job) -> None:
-    """A trainer of its own; another one where that is gone, and one is free that has its checkpoint."""
-    if trainer_of(state, job) is None:
-        taken = {other.trainer: other for other in state.active() if other.trainer is not None and other is not job}
-        free = free_trainer(state, job, taken)
-        if free is not None:
-            job.trainer, free.idle_since = free.name, state.now
+    """A trainer of its own; another one where that is gone, and one is free that has its checkpoint. So for ranks."""
+    there = trainer_of(state, job) is not None if job.spec.ranks == 1 else bound(state, job)
+    if not there:
+        taken = {name: other for other in state.active() if other is not job for name in other.ranks}
+        free = free_trainers(state, job, taken)
+        if free:
+            dissolve(state, job, "others take their place")
+            bind(state, job, free)
 
 
 def _await_workers(state: State, job: Job) -> None:
@@ -88,6 +92,8 @@ def _await_workers(state: State, job: Job) -> None:
     trainer, absent = trainer_of(state, job), lacking(state, job)
     if absent:
         set_state(state, job, "preparing", absent)
+    elif job.spec.ranks > 1 and (apart := form(state, job)):
+        set_state(state, job, "preparing", apart)
     elif trainer is not None and trainer.prepared.get(job.id) == job.incarnation and job.sigmas:
         go_on(state, job)
     else:
@@ -346,7 +352,7 @@ def release_workers(state: State, job: Job, name: str) -> None:
     """Take the job from its workers, where it has any, and forget its work in progress."""
     if job.active:
         _withdraw(state, job, name)
-    job.trainer = None
+    job.trainer, job.followers = None, ()
     job.rollout, job.unclaimed, job.waiting, job.evaluation = [], [], [], None
     job.scored, job.barred, job.unencoded, job.unencoded_of = [], [], [], None
     job.sq.clear()
@@ -358,7 +364,8 @@ def release_workers(state: State, job: Job, name: str) -> None:
 
 def _withdraw(state: State, job: Job, name: str) -> None:
     """Leases, blobs and models. Pictures of evaluations stay until the recorder has drawn them."""
-    loading = {}
+    dissolve(state, job, f"the job is {name}")
+    loading = dict.fromkeys(job.followers, True)
     for lease in [lease for lease in state.leases.values() if lease.job == job.id]:
         loading[lease.worker] = lease.label == "prepare"
         revoke(state, lease, f"the job is {name}")

@@ -11,10 +11,14 @@ from broker.generation import will_hold
 from broker.leasing import end_idle, forfeit, revoke
 from broker.lifecycle import finish, free_batches, set_state
 from broker.microbatch import Fragment, MicroBatch, Phase
-from broker.placement import job_of, pool
+from broker.placement import job_of, pool, trainer_of
 from broker.portions import requeue, withdraw
+from broker.ranks import AGAIN_NS, dissolve
 from broker.state import Job, Lease, State, Worker
 from digend.wire.records import Notice, RestartRecord, WorkerState
+
+RANKS = "trainer ranks"
+"""Among a job's failures: how often its ranks failed with nobody lost, since they last made a policy version."""
 
 
 def lose_worker(state: State, worker: Worker, reason: str, left: bool = False) -> None:
@@ -41,7 +45,24 @@ def lose_worker(state: State, worker: Worker, reason: str, left: bool = False) -
     _lose_blobs(state, job, worker.hello.instance)
     unassign(job, worker)
     if worker.role == "trainer":
-        restart(state, job, f"trainer {worker.name} {what if left else 'was lost'}: {reason}")
+        job.failures.pop(RANKS, None)  # that explains it
+        restart(state, job, f"{_place(job, worker)} {what if left else 'was lost'}: {reason}")
+
+
+def _place(job: Job, worker: Worker) -> str:
+    if job.spec.ranks == 1:
+        return f"trainer {worker.name}"
+    return f"trainer rank {job.ranks.index(worker.name)} ({worker.name})"
+
+
+def give_up_ranks(state: State, job: Job, why: str) -> None:
+    """The ranks do not work together, though no process is known to be lost: from the checkpoint, with new ones."""
+    job.failures[RANKS] = job.failures.get(RANKS, 0) + 1
+    if job.failures[RANKS] > job.spec.task_retries:
+        finish(state, job, "failed", f"the trainer ranks failed {job.failures[RANKS]} times, last: {why}")
+        return
+    job.form_from_ns = state.now + AGAIN_NS
+    restart(state, job, f"the trainer ranks were given up: {why}")
 
 
 def witnesses(state: State, worker: Worker) -> list[Job]:
@@ -221,6 +242,8 @@ def reset_step(state: State, job: Job, why: str) -> None:
 
 def restart(state: State, job: Job, why: str) -> None:
     """A new incarnation, from the newest checkpoint; UQ survives only if that is the current version."""
+    if not _leave_ranks(state, job, why):
+        return
     job.incarnation += 1
     job.count("restarts")
     step, version = job.checkpoint_at
@@ -244,6 +267,17 @@ def restart(state: State, job: Job, why: str) -> None:
     job.trainer_waits = False
     state.record(job, RestartRecord(incarnation=job.incarnation, global_step=job.global_step, reason=why))
     set_state(state, job, "preparing", why)
+
+
+def _leave_ranks(state: State, job: Job, why: str) -> bool:
+    """Where there are several: those that are left stop what they do. Whether the job goes on."""
+    leader = trainer_of(state, job)
+    lease = state.leases.get(leader.lease or "") if leader is not None else None
+    if job.spec.ranks > 1:
+        dissolve(state, job, why)
+        if lease is not None:
+            lose_lease(state, lease, why)
+    return job.active
 
 
 def _drop_evaluation(state: State, job: Job) -> None:

@@ -7,7 +7,9 @@ drained, keeps nothing from anybody. Nothing that runs is ever taken down for an
 
 from dataclasses import dataclass, field
 
-from broker.placement import involved, lacking, node_of, overlap, trainers
+from broker.lacking import lacking
+from broker.placement import involved, node_of, overlap, trainers
+from broker.ranks import choose, shortage
 from broker.state import Job, State, Worker
 from broker.usage import Usage
 
@@ -47,7 +49,7 @@ def look(state: State) -> tuple[Job | None, dict[str, str]]:
     """The first queued job that can start now, and before it in line: why each cannot."""
     reasons: dict[str, str] = {}
     running = state.active()
-    line = _Line(reserved={job.trainer: job for job in running if job.trainer is not None})
+    line = _Line(reserved={name: job for job in running for name in job.ranks})
     for job in in_order(state):
         reason = state.disk_full or lacking(state, job)
         if not reason:
@@ -55,9 +57,7 @@ def look(state: State) -> tuple[Job | None, dict[str, str]]:
             if not reason:
                 return job, reasons
             line.ahead.append(job)
-            trainer = free_trainer(state, job, line.reserved)
-            if trainer is not None:
-                line.reserved[trainer.name] = job
+            line.reserved.update({worker.name: job for worker in free_trainers(state, job, line.reserved)})
         reasons[job.id] = reason
     return None, reasons
 
@@ -70,17 +70,21 @@ def _waits(state: State, job: Job, running: list[Job], line: _Line) -> str:
     parts += [_behind(state, job, before)] if before is not None else []
     if parts:
         return "; ".join(parts)
-    if free_trainer(state, job, line.reserved) is not None:
+    if free_trainers(state, job, line.reserved):
         return ""
+    if job.spec.ranks > 1:
+        return shortage(state, job, line.reserved)
     taken = [worker for worker in trainers(state, job) if state.drain_of(worker) is None]
     owner = line.reserved[taken[0].name]
     return f"waits for {taken[0].name}: {owner.id} trains there" if owner.active else _behind(state, job, owner)
 
 
-def free_trainer(state: State, job: Job, reserved: dict[str, Job]) -> Worker | None:
-    """A trainer for the job, the first by name."""
+def free_trainers(state: State, job: Job, reserved: dict[str, Job]) -> list[Worker]:
+    """A trainer for the job, the first by name; or all its ranks. None where there are too few."""
+    if job.spec.ranks > 1:
+        return choose(state, job, reserved)
     free = [worker for worker in trainers(state, job) if worker.name not in reserved and state.drain_of(worker) is None]
-    return min(free, key=lambda worker: worker.name, default=None)
+    return sorted(free, key=lambda worker: worker.name)[:1]
 
 
 def _shared(state: State, job: Job, other: Job) -> str:

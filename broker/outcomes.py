@@ -9,8 +9,10 @@ from broker.forecast import measure
 from broker.leasing import acknowledge, forfeit, record_task, release
 from broker.lifecycle import checkpointed, close_step, finish, set_state
 from broker.losses import (
+    RANKS,
     embedded_otherwise,
     forget_conditions,
+    give_up_ranks,
     lose_lease,
     lose_worker,
     requeue_fragment,
@@ -230,7 +232,8 @@ def _updated(state: State, job: Job, lease: Lease, worker: Worker, result: Updat
 
 
 def _committed(state: State, job: Job, lease: Lease, worker: Worker, result: CommitResult) -> None:
-    job.failures.pop("applied", None)
+    for name in ("applied", RANKS):
+        job.failures.pop(name, None)
     if result.weights is not None:
         job.published[result.weights.version] = result.weights
     close_step(state, job, result)
@@ -284,6 +287,10 @@ def _failed(state: State, worker: Worker, lease: Lease, error: TaskError) -> Non
         finish(state, job, "failed", f"{lease.label} on {worker.name}: {error.message}")
     elif error.reason == "blob_lost":
         _lost_blob(state, job, lease, error)
+    elif error.reason == "rank_lost" and job.spec.ranks > 1:
+        lose_lease(state, lease, error.message, told=True)
+        if job.active:
+            give_up_ranks(state, job, error.message)
     elif error.reason == "applied" and lease.label in ("update", "commit"):
         _reset_or_fail(state, job, lease, error)
     elif lease.label in ("score", "evaluate_score"):

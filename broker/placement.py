@@ -1,11 +1,9 @@
-"""Which workers a job may use, which it has, and whom it lacks.
+"""Which workers a job may use, and which it has.
 
-A job's pool is every generator (and reward process, where scoring is dedicated) of its nodes, and one trainer, its own
-from start to end or pause. Must not know the order in which jobs start. Invariant: the pools of jobs that have workers
-do not overlap, so that a worker serves one job at a time.
+A job's pool is every generator (and reward process, where scoring is dedicated) of its nodes, and one trainer (or
+several ranks), its own from start to end or pause. Must not know the order in which jobs start. Invariant: the pools
+of jobs that have workers do not overlap, so that a worker serves one job at a time.
 """
-
-from difflib import get_close_matches
 
 from broker.spec import JobSpec
 from broker.state import Job, State, Worker
@@ -32,7 +30,7 @@ def involved(job: Job, worker: Worker) -> bool:
     if worker.role == "reward":
         return job.spec.scoring == "dedicated" and on_nodes(job.spec, worker.node)
     if worker.role == "trainer":
-        return worker.name == job.trainer
+        return job.trains(worker.name)
     return in_pool(job, worker)
 
 
@@ -45,7 +43,7 @@ def serves(state: State, job: Job, worker: Worker) -> bool:
     """Whether a worker of the job is offered its work. One that is drained is not, unless that same drain took the
     job's trainer: then the open global step is finished before the job pauses."""
     drain = state.drain_of(worker)
-    if drain is None or worker.name == job.trainer:
+    if drain is None or job.trains(worker.name):
         return True
     return job.stop is not None and job.stop.drained == drain.target
 
@@ -57,7 +55,7 @@ def pool(state: State, job: Job) -> list[Worker]:
 
 
 def trainer_of(state: State, job: Job) -> Worker | None:
-    """The job's trainer, while it is there."""
+    """The job's trainer (of several ranks, rank 0), while it is there."""
     return state.workers.get(job.trainer or "")
 
 
@@ -93,65 +91,3 @@ def trainers(state: State, job: Job) -> list[Worker]:
         for worker in state.workers.values()
         if worker.role == "trainer" and on_nodes(job.spec, worker.node) and job.checkpoint_node in ("", worker.node)
     ]
-
-
-def lacking(state: State, job: Job) -> str:
-    """Whose absence keeps the job from going on, in words; "" where everybody who is needed is there."""
-    return _lacks_trainer(state, job) or _lacks_generator(state, job) or _lacks_reward(state, job)
-
-
-def _lacks_trainer(state: State, job: Job) -> str:
-    if job.trainer is not None and job.trainer in state.workers:
-        return ""
-    found = trainers(state, job)
-    if found:
-        return _all_drained(state, found, "trainer")
-    if job.checkpoint_node:
-        return f"no trainer of {job.checkpoint_node}, where its checkpoint is, is connected"
-    return _nobody(state, job.spec, "trainer")
-
-
-def _lacks_generator(state: State, job: Job) -> str:
-    if job.colocated:
-        return ""
-    allowed = job.spec.generators
-    found = [worker for worker in state.workers.values() if in_pool(job, worker)]
-    if found:
-        finishing = any(serves(state, job, worker) for worker in found)
-        return "" if finishing else _all_drained(state, found, "generator")
-    if allowed is None:
-        return _nobody(state, job.spec, "generator")
-    known = [worker.name for worker in state.workers.values() if worker.role == "generator"]
-    return f"none of the generators {', '.join(allowed)} is connected{_nearest(allowed, known)}"
-
-
-def _lacks_reward(state: State, job: Job) -> str:
-    if job.spec.scoring != "dedicated":
-        return ""
-    found = [worker for worker in state.workers.values() if worker.role == "reward" and involved(job, worker)]
-    if any(serves(state, job, worker) for worker in found):
-        return ""
-    return _all_drained(state, found, "reward process") if found else _nobody(state, job.spec, "reward process")
-
-
-def _all_drained(state: State, workers: list[Worker], what: str) -> str:
-    """Names the drains where all of these are drained."""
-    drains = [state.drain_of(worker) for worker in workers]
-    if not all(drains):
-        return ""
-    named = dict.fromkeys(f"{drain.target} is drained{drain.because}" for drain in drains if drain is not None)
-    return f"no {what}: {', '.join(named)}"
-
-
-def _nobody(state: State, spec: JobSpec, what: str) -> str:
-    if spec.nodes is None:
-        return f"no {what} is connected"
-    known = list(dict.fromkeys(worker.node for worker in state.workers.values()))
-    return f"no {what} of {', '.join(spec.nodes)} is connected{_nearest(spec.nodes, known)}"
-
-
-def _nearest(wanted: tuple[str, ...], known: list[str]) -> str:
-    """A hint for names that nobody who is connected has."""
-    near = {name: get_close_matches(name, known, n=1) for name in wanted if name not in known}
-    hints = [f"{found[0]} for {name}" if len(wanted) > 1 else found[0] for name, found in near.items() if found]
-    return f"; did you mean {', '.join(hints)}?" if hints else ""

@@ -6,9 +6,10 @@ Owns HELLO with inventory, heartbeats, lease expiry and what a driver restart me
 from broker.blobs import forget_told, free, pay
 from broker.commands import End, Evict, RevokeLease, WakeAt
 from broker.devices import observe
-from broker.losses import lose_lease, lose_worker, reset_step, restart, witnesses
+from broker.losses import give_up_ranks, lose_lease, lose_worker, reset_step, restart, witnesses
 from broker.outcomes import late
 from broker.placement import job_of
+from broker.ranks import disown, missing, returned
 from broker.state import Job, Lease, State, Worker
 from digend.wire.devices import DeviceState
 from digend.wire.records import WorkerState
@@ -26,6 +27,9 @@ def driver_started(state: State, epoch: int) -> None:
         worker.session, worker.torpid, worker.beat_ns = None, False, state.now
     for lease in state.leases.values():
         lease.progress_ns = state.now
+    for job in state.active():
+        if job.rank_set is not None:
+            job.rank_set.until_ns = max(job.rank_set.until_ns, state.now + state.rejoin_ns)
 
 
 def hello(state: State, session: str, hello: Hello) -> None:
@@ -77,12 +81,17 @@ def _return(state: State, worker: Worker, session: str, hello: Hello) -> None:
         lease = None
     job = job_of(state, worker)
     if job is not None and worker.role == "trainer":
-        _compare_applied(state, job, worker, lease)
+        broken = returned(state, job, worker)
+        if broken:
+            restart(state, job, broken)
+        elif worker.name == job.trainer:
+            _compare_applied(state, job, worker, lease)
 
 
 def _settle_accounts(state: State, worker: Worker, session: str) -> None:
     """What was decided while the worker could not hear: blobs to free, leases that ended, jobs that are over."""
     pay(state, worker)
+    disown(state, worker)
     for held in worker.hello.held:
         known = state.leases.get(held.lease)
         if not held.done and (known is None or known.instance != worker.hello.instance):
@@ -146,6 +155,7 @@ def expire(state: State, late_ns: int) -> None:
             worker.beat_ns = state.now
         for lease in state.leases.values():
             lease.progress_ns = state.now
+        _wait_for_ranks(state, late_ns)
     for worker in list(state.workers.values()):
         silent = state.now - worker.beat_ns
         if worker.session is None:
@@ -162,6 +172,28 @@ def expire(state: State, late_ns: int) -> None:
             continue
         if state.now - lease.progress_ns >= lease.lease_ns:
             late(state, lease, f"{lease.label} made no progress for {lease.lease_ns / 1e9:.0f} s")
+    for job in state.active():
+        _expire_ranks(state, job)
+
+
+def _wait_for_ranks(state: State, longer_ns: int) -> None:
+    for job in state.active():
+        if job.rank_set is not None:
+            job.rank_set.until_ns += longer_ns
+
+
+def _expire_ranks(state: State, job: Job) -> None:
+    """Ranks that have not met in time: who has said nothing is stuck, and lost."""
+    ranks = job.rank_set
+    if ranks is None or ranks.formed or state.now < ranks.until_ns:
+        return
+    silent = missing(ranks)
+    for name in silent:
+        worker = state.workers.get(name)
+        if worker is not None:
+            lose_worker(state, worker, f"it did not join the trainer ranks in {job.spec.rank_timeout_s:.0f} s")
+    if not silent:
+        give_up_ranks(state, job, "; ".join(ranks.failed.values()))
 
 
 def wake(state: State) -> None:
@@ -174,7 +206,9 @@ def wake(state: State) -> None:
             deadlines.append(worker.beat_ns + (state.lost_ns if worker.torpid else state.torpid_ns))
     deadlines += [worker.stage_from_ns for worker in state.workers.values() if worker.stage_from_ns > state.now]
     for job in state.active():
-        deadlines += [at for at in (job.switch_until_ns, job.checkpoint_from_ns) if at > state.now]
+        deadlines += [at for at in (job.switch_until_ns, job.checkpoint_from_ns, job.form_from_ns) if at > state.now]
+        if job.rank_set is not None and not job.rank_set.formed:
+            deadlines.append(job.rank_set.until_ns)
     deadlines += [lease.progress_ns + lease.lease_ns for lease in state.leases.values()]
     at = min(deadlines, default=None)
     if at is not None and at != state.wake_at:

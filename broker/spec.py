@@ -97,6 +97,12 @@ class JobSpec:
     reward_weights: tuple[tuple[str, float], ...] = ()
     """(label, weight) of each reward, as components of a score name it."""
     keep_pairs: bool = False
+    ranks: int = 1
+    """Trainers that train it as one."""
+    replicas: int = 1
+    """Copies of what the ranks shard."""
+    rank_timeout_s: float = 60.0
+    """How long ranks wait for each other before they are given up."""
     origin: CheckpointRef | None = None
     """Of a fork: the other job's checkpoint that it starts from. Global steps go on from there."""
 

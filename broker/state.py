@@ -109,6 +109,25 @@ class Evaluation:
     components: dict[str, list[float]] = field(default_factory=dict)
 
 
+@dataclass(slots=True, eq=False)
+class RankSet:
+    """The trainers of a job that act as one, from being asked to meet until one of them is lost or all leave."""
+
+    epoch: int
+    members: tuple[str, ...]
+    """Names of workers, rank by rank."""
+    until_ns: int
+    """When whoever has not joined is lost."""
+    store: str = ""
+    joined: dict[str, None] = field(default_factory=dict)
+    failed: dict[str, str] = field(default_factory=dict)
+    """Who could not join, and why."""
+
+    @property
+    def formed(self) -> bool:
+        return len(self.joined) == len(self.members)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Stop:
     """A job is to leave its workers: paused or cancelled, after its running leases or at a border of global steps."""
@@ -153,7 +172,14 @@ class Job:
     user: str = ""
     priority: int = 0
     trainer: str | None = None
-    """Its own while it has workers, by name."""
+    """Its own while it has workers, by name; of several ranks, rank 0."""
+    followers: tuple[str, ...] = ()
+    """Names of the other ranks, in order."""
+    rank_set: RankSet | None = None
+    """Of a job with several ranks, while they meet or have met."""
+    rank_epoch: int = 0
+    form_from_ns: int = 0
+    """The ranks could not meet: they try again from then on."""
     stop: Stop | None = None
     """It is to leave its workers, and does not yet; of a paused job: why it did."""
     state: str = "queued"
@@ -233,6 +259,15 @@ class Job:
     @property
     def open(self) -> bool:
         return self.state not in ("completed", "failed", "cancelled")
+
+    @property
+    def ranks(self) -> tuple[str, ...]:
+        """Names of its trainers, rank by rank."""
+        return (self.trainer, *self.followers) if self.trainer is not None else ()
+
+    def trains(self, worker: str) -> bool:
+        """Whether the worker is one of its ranks."""
+        return worker == self.trainer or worker in self.followers
 
     @property
     def step_start_ns(self) -> int:

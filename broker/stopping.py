@@ -7,7 +7,6 @@ just that step (or has not trained yet), so that it goes on as if it had never s
 from broker.events import After
 from broker.lifecycle import finish, release_workers, set_state
 from broker.microbatch import Phase
-from broker.placement import trainer_of
 from broker.state import Job, State, Stop, because
 from digend.wire.records import Notice
 
@@ -128,9 +127,9 @@ def _after(job: Job, stop: Stop) -> str:
 
 
 def _drain(state: State, job: Job) -> None:
-    """A job whose trainer is drained is paused for it."""
-    trainer = trainer_of(state, job)
-    drain = state.drain_of(trainer) if trainer is not None else None
+    """A job whose trainer, or one of whose ranks, is drained is paused for it."""
+    there = [state.workers[name] for name in job.ranks if name in state.workers]
+    drain = next((drain for worker in there if (drain := state.drain_of(worker)) is not None), None)
     if drain is not None and job.stop is None:
         pause(state, job, drain.by, f"{drain.target} is drained{because('', drain.why)}", drain.target)
 

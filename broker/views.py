@@ -1,10 +1,11 @@
 """What clients see of the core's state. Reads only; words for people are made here and in `broker.waits` only."""
 
 from broker.draining import standing
+from broker.lacking import lacking
 from broker.microbatch import Phase
-from broker.placement import involved, job_of, lacking
+from broker.placement import involved, job_of
 from broker.state import SECOND, Drain, Job, Lease, State, Worker
-from broker.waits import NOTHING, job_reason, sq_reason, uq_reason, worker_reason
+from broker.waits import NOTHING, in_want_of, job_reason, sq_reason, uq_reason, worker_reason
 from digend.wire.devices import DeviceState
 from digend.wire.views import DrainView, JobView, NodeView, QueueItem, QueueView, StatusView
 
@@ -27,6 +28,7 @@ def job_view(state: State, job: Job) -> JobView:
         submitted_ns=job.submitted_ns,
         started_ns=job.started_ns,
         finished_ns=job.finished_ns,
+        ranks=job.spec.ranks,
     )
 
 
@@ -128,7 +130,7 @@ def _problems(state: State, jobs: list[Job], now_ns: int) -> tuple[str, ...]:
     for job in state.jobs.values():
         absent = lacking(state, job) if job.active or job.state == "queued" else ""
         if absent:
-            found.append(f"job {job.id} waits: {absent}")
+            found.append(f"job {job.id} {in_want_of(absent)}")
     return tuple(found)
 
 
@@ -138,7 +140,9 @@ def _node(state: State, worker: Worker, now_ns: int) -> NodeView:
     name = name or ("busy" if lease else "idle")
     drain = state.drain_of(worker)
     hello = worker.hello
-    since = lease.start_ns if lease else worker.idle_since if job_of(state, worker) is not None else None
+    job = job_of(state, worker)
+    since = lease.start_ns if lease else worker.idle_since if job is not None else None
+    ranks = job.ranks if job is not None and worker.role == "trainer" and job.spec.ranks > 1 else ()
     return NodeView(
         name=worker.name,
         role=worker.role,
@@ -161,6 +165,8 @@ def _node(state: State, worker: Worker, now_ns: int) -> NodeView:
         for_s=None if since is None else (now_ns - since) / SECOND,
         cause="" if lease or since is None else worker.idle_cause,
         bubble=lease is None and since is not None and worker.idle_bubble,
+        rank=ranks.index(worker.name) if ranks else None,
+        ranks=len(ranks) or 1,
     )
 
 

@@ -4,8 +4,9 @@ Reads only. Invariant: whatever does not run has a reason, and what runs has non
 """
 
 from broker.draining import wanted
+from broker.lacking import lacking
 from broker.microbatch import MicroBatch
-from broker.placement import job_of, lacking
+from broker.placement import job_of
 from broker.state import SECOND, Job, State, Worker
 from broker.stopping import plan
 
@@ -28,8 +29,13 @@ _CAUSES = {
 def job_reason(state: State, job: Job) -> str:
     """What keeps a job from going on, else what goes on beside its state, else how it ended; and when it will stop."""
     absent = lacking(state, job) if job.active else ""
-    parts = (f"waits: {absent}" if absent else job.reason, plan(job))
+    parts = (in_want_of(absent) if absent else job.reason, plan(job))
     return "; ".join(part for part in parts if part)
+
+
+def in_want_of(absent: str) -> str:
+    """`waits: no trainer is connected`, or what says so by itself."""
+    return absent if absent.startswith("waiting for") else f"waits: {absent}"
 
 
 def worker_reason(state: State, worker: Worker, now_ns: int) -> str:

@@ -9,7 +9,10 @@ from collections.abc import Callable
 
 from broker.events import (
     Event,
+    RankBroke,
+    RankReady,
     RecordsPersisted,
+    StoreReady,
     TaskBroke,
     TaskFinished,
     WeightsNotStaged,
@@ -30,15 +33,20 @@ from digend.wire.workers import (
     Heartbeat,
     HeartbeatAck,
     Hello,
+    RankFailed,
+    RankJoined,
     RecordsWritten,
     Staged,
     StageFailed,
+    StoreOpened,
     TaskDone,
     TaskFailed,
     Welcome,
 )
 
-InSession = Heartbeat | TaskDone | TaskFailed | Staged | StageFailed | Goodbye | RecordsWritten
+Telling = TaskDone | TaskFailed | Staged | StageFailed | StoreOpened | RankJoined | RankFailed | Goodbye
+"""What an event is made of as it stands."""
+InSession = Heartbeat | Telling | RecordsWritten
 FromWorker = Hello | InSession
 Reply = Welcome | Refused | HeartbeatAck
 
@@ -142,7 +150,7 @@ def claims_too_much(hello: Hello, grant: Grant) -> str:
     return ""
 
 
-def event(message: TaskDone | TaskFailed | Staged | StageFailed | Goodbye) -> Event:
+def event(message: Telling) -> Event:
     """The event of a message that changes something."""
     session = message.session
     match message:
@@ -156,5 +164,11 @@ def event(message: TaskDone | TaskFailed | Staged | StageFailed | Goodbye) -> Ev
             )
         case StageFailed(job=job, incarnation=incarnation, version=version, error=error):
             return WeightsNotStaged(session=session, job=job, incarnation=incarnation, version=version, error=error)
+        case StoreOpened(job=job, epoch=epoch, store=store):
+            return StoreReady(session=session, job=job, epoch=epoch, store=store)
+        case RankJoined(job=job, epoch=epoch):
+            return RankReady(session=session, job=job, epoch=epoch)
+        case RankFailed(job=job, epoch=epoch, error=error):
+            return RankBroke(session=session, job=job, epoch=epoch, error=error)
         case Goodbye(reason=reason):
             return WorkerGone(session=session, reason=reason, left=True)

@@ -55,6 +55,8 @@ def to_spec(
             zip(labels_of(each.name for each in config.rewards), [each.weight for each in config.rewards], strict=True)
         ),
         keep_pairs=config.keep_pairs,
+        ranks=config.training.ranks,
+        rank_timeout_s=config.training.rank_timeout_s,
     )
 
 

@@ -2,6 +2,9 @@
 
 from broker.commands import (
     AcknowledgeResult,
+    AskJoin,
+    AskLeave,
+    AskStore,
     End,
     Evict,
     Free,
@@ -11,10 +14,24 @@ from broker.commands import (
     StageWeights,
 )
 from digend.wire.protocol import Refused
-from digend.wire.workers import Assign, EndJob, FreeBlobs, ResultAck, Retire, Revoke, Stage
+from digend.wire.workers import (
+    Assign,
+    EndJob,
+    FreeBlobs,
+    JoinRanks,
+    LeaveRanks,
+    OpenStore,
+    ResultAck,
+    Retire,
+    Revoke,
+    Stage,
+)
 
-Addressed = SendTask | RevokeLease | AcknowledgeResult | StageWeights | RetireVersions | Free | End | Evict
-Outgoing = Assign | Revoke | ResultAck | Stage | Retire | FreeBlobs | EndJob | Refused
+Ranking = AskStore | AskJoin | AskLeave
+Addressed = SendTask | RevokeLease | AcknowledgeResult | StageWeights | RetireVersions | Free | End | Ranking | Evict
+Outgoing = (
+    Assign | Revoke | ResultAck | Stage | Retire | FreeBlobs | EndJob | OpenStore | JoinRanks | LeaveRanks | Refused
+)
 
 
 def message(command: Addressed) -> Outgoing:
@@ -34,5 +51,11 @@ def message(command: Addressed) -> Outgoing:
             return FreeBlobs(session=session, blobs=blobs)
         case End(session=session, job=job):
             return EndJob(session=session, job=job)
+        case AskStore(session=session, job=job, epoch=epoch):
+            return OpenStore(session=session, job=job, epoch=epoch)
+        case AskJoin(session=session, job=job, ranks=ranks):
+            return JoinRanks(session=session, job=job, ranks=ranks)
+        case AskLeave(session=session, job=job, epoch=epoch, reason=reason):
+            return LeaveRanks(session=session, job=job, epoch=epoch, reason=reason)
         case Evict(reason=reason, fatal=fatal):
             return Refused(reason=f"evicted: {reason}", fatal=fatal)

@@ -178,6 +178,14 @@ class TrainingConfig(Section):
     )
     gradient_checkpointing: bool = Field(False, description="Less memory for more time in the update.")
     deterministic: bool = Field(False, description="Same seed, same weights, bit for bit (see above for the price).")
+    ranks: Annotated[
+        int,
+        Field(ge=1, le=MANY, description="Trainers that train it as one, each a process on a GPU of its own."),
+    ] = 1
+    rank_timeout_s: Annotated[
+        float,
+        Field(gt=0, le=1e6, description="How long the ranks wait for one of them before they are formed anew."),
+    ] = 60.0
 
 
 Frames = Annotated[

@@ -12,6 +12,9 @@ FROM_WORKER: frozenset[type] = frozenset(
         workers.TaskFailed,
         workers.Staged,
         workers.StageFailed,
+        workers.StoreOpened,
+        workers.RankJoined,
+        workers.RankFailed,
         workers.RecordsWritten,
         workers.Goodbye,
     }
@@ -28,6 +31,9 @@ TO_WORKER: frozenset[type] = frozenset(
         workers.Retire,
         workers.FreeBlobs,
         workers.EndJob,
+        workers.OpenStore,
+        workers.JoinRanks,
+        workers.LeaveRanks,
         workers.Records,
     }
 )
@@ -75,11 +81,12 @@ TO_CLIENT: frozenset[type] = frozenset(
 TO_DRIVER = FROM_WORKER | FROM_CLIENT
 ANYBODY: frozenset[type] = frozenset({requests.ClientHello, requests.ListNodes})
 """What every role may ask: `digend up` of any box wants to know whether its workers have joined."""
-_ENGINE: frozenset[type] = (FROM_WORKER - {workers.RecordsWritten}) | ANYBODY
+_RANKS: frozenset[type] = frozenset({workers.StoreOpened, workers.RankJoined, workers.RankFailed})
+_ENGINE: frozenset[type] = (FROM_WORKER - {workers.RecordsWritten} - _RANKS) | ANYBODY
 FROM_ROLE: Mapping[str, frozenset[type]] = {
     "driver": ANYBODY,
     "generator": _ENGINE,
-    "trainer": _ENGINE,
+    "trainer": _ENGINE | _RANKS,
     "reward": _ENGINE,
     "recorder": frozenset({workers.Hello, workers.Heartbeat, workers.RecordsWritten, workers.Goodbye}) | ANYBODY,
     "client": FROM_CLIENT,

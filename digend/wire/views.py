@@ -54,6 +54,8 @@ class JobView:
     parent: str = ""
     """Of a fork: the job whose checkpoint it started from, and of which global step."""
     parent_step: int = 0
+    ranks: int = 1
+    """Trainers that train it as one."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -119,6 +121,9 @@ class NodeView:
     """For how long."""
     traffic: str = ""
     """How driver and other workers speak with it: encrypted, local (in the clear, on one machine)."""
+    rank: int | None = None
+    """Of a trainer that is one of several: which of `ranks`."""
+    ranks: int = 1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -9,6 +9,7 @@ from typing import Literal
 
 from digend.wire.devices import DeviceState
 from digend.wire.protocol import PROTOCOL
+from digend.wire.ranks import Ranks
 from digend.wire.records import Record
 from digend.wire.refs import WeightsRef
 from digend.wire.tasks import Receipt, ResultBody, TaskBody, TaskError
@@ -68,6 +69,10 @@ class Hello:
     """What its box calls itself."""
     runs: str = ""
     """Recorder only: where run folders are, on its box."""
+    interface: str = ""
+    """Trainer only: the host at which ranks on other boxes reach it; "" where only those of its own box do."""
+    ranks: dict[str, int] = field(default_factory=dict)
+    """Trainer only: of which epoch of a job's ranks this process is one."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -121,6 +126,35 @@ class StageFailed:
     job: str
     incarnation: int
     version: int
+    error: TaskError
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StoreOpened:
+    """Rank 0 has opened the store of an epoch, at host:port."""
+
+    session: str
+    job: str
+    epoch: int
+    store: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RankJoined:
+    """This process is one of the ranks: it has met all the others."""
+
+    session: str
+    job: str
+    epoch: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RankFailed:
+    """This process could not become one of the ranks, or has lost another of them."""
+
+    session: str
+    job: str
+    epoch: int
     error: TaskError
 
 
@@ -214,6 +248,34 @@ class EndJob:
 
     session: str
     job: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OpenStore:
+    """To the trainer that is rank 0: open the store in which the ranks of this epoch find each other."""
+
+    session: str
+    job: str
+    epoch: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JoinRanks:
+    """Meet the other ranks; who is not rank 0 then does what rank 0 does, until told to leave."""
+
+    session: str
+    job: str
+    ranks: Ranks
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LeaveRanks:
+    """Leave the ranks of this epoch at once, whatever they do."""
+
+    session: str
+    job: str
+    epoch: int
+    reason: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -20,7 +20,8 @@ from broker.events import (
 from broker.harness import Simulation
 from broker.harness_engine import Slot
 from broker.harness_times import Times
-from broker.placement import involved, lacking, overlap
+from broker.lacking import lacking
+from broker.placement import involved, overlap
 from broker.spec import JobSpec
 from broker.state import Job
 from tests.broker.audit import audit
