@@ -5,6 +5,7 @@ Invariant: `request` returns the reply to this very request or raises, at the la
 """
 
 import time
+from contextlib import suppress
 from itertools import count
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol, TypeVar
@@ -88,10 +89,7 @@ class Client:
         data = frame(message)
         self._replies.add(expect)
         deadline = time.monotonic() + self._timeout_s
-        if not self._wait(zmq.POLLOUT, deadline):
-            why = self._trouble or _why_silent(self.address)
-            raise DriverUnreachable(f"{why} (waited {self._timeout_s:g} s)")
-        self._socket.send(data)
+        self._send(data, deadline)
         while self._wait(zmq.POLLIN, deadline):
             reply = decode(self._socket.recv_multipart()[-1], self._replies)
             if _answers(reply, message):
@@ -110,6 +108,15 @@ class Client:
 
     def __exit__(self, *exc: object) -> None:
         self.close()
+
+    def _send(self, data: bytes, deadline: float) -> None:
+        """Raises DriverUnreachable. Never waits in ZeroMQ, which knows no deadline: who was there may go just then."""
+        while self._wait(zmq.POLLOUT, deadline):
+            with suppress(zmq.Again):
+                self._socket.send(data, zmq.NOBLOCK)
+                return
+        why = self._trouble or _why_silent(self.address)
+        raise DriverUnreachable(f"{why} (waited {self._timeout_s:g} s)")
 
     def _wait(self, events: int, deadline: float) -> bool:
         """Whether the socket is ready in time. Raises NotAdmitted."""

@@ -55,6 +55,28 @@ async def test_a_reply(server: ControlServer) -> None:
     assert await _ask(server, NONE) == NONE
 
 
+def test_a_driver_that_goes_between_the_look_and_the_sending(folder: Path) -> None:
+    """ZeroMQ itself would wait for ever."""
+    address = f"ipc://{folder}/gone.sock"
+    router: zmq.Socket[bytes] = zmq.Context.instance().socket(zmq.ROUTER)
+    router.bind(address)
+
+    class Slow(Client):
+        """The driver goes right after the first look."""
+
+        def _wait(self, events: int, deadline: float) -> bool:
+            found = super()._wait(events, deadline)
+            if not router.closed:
+                assert found
+                router.close(0)
+                while self._socket.poll(10, zmq.POLLOUT):
+                    pass
+            return found
+
+    with Slow(address, 1.0) as client, pytest.raises(DriverUnreachable):
+        client.request(ASK, JobList)
+
+
 async def test_a_late_reply_to_an_earlier_request_is_skipped(server: ControlServer) -> None:
     stale = [JobList(request="r0", jobs=()), ErrorReply(request="r0", code=5, message="old")]
     assert await _ask(server, *stale, NONE) == NONE
