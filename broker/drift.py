@@ -7,8 +7,10 @@ said once for each worker.
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
+from math import inf
 
 from broker.microbatch import MicroBatch
+from broker.spec import JobSpec
 from broker.state import Job, State
 from digend.wire.records import DriftRecord, Notice
 from digend.wire.tasks import SampleDrift
@@ -90,13 +92,11 @@ def _is_trainer(worker: str) -> bool:
 
 def warn(state: State, job: Job, fresh: Sequence[MicroBatch]) -> None:
     """Of workers whose samples, of the very weights they were trained with, came out otherwise at the trainer."""
-    clip_range = job.spec.rules.clip_range
-    if clip_range is None:
-        return
+    limit, words = _limit(job.spec)
     found = drifts(fresh)
     timesteps = found.by["timestep"]
     for worker, each in sorted(found.by["worker"].items()):
-        if each.largest <= TOLERATED * clip_range or worker in job.drifted:
+        if each.largest <= limit or worker in job.drifted:
             continue
         job.drifted[worker] = None
         worst = max(timesteps, key=lambda name: timesteps[name].largest, default="?")
@@ -105,8 +105,19 @@ def warn(state: State, job: Job, fresh: Sequence[MicroBatch]) -> None:
             Notice(
                 level="warning",
                 message=f"samples of {worker}: |log ratio| up to {each.largest:.3g} before any update of global step "
-                f"{job.global_step}, more than {TOLERATED:g} of the clip range {clip_range:g}; the timestep that is "
-                f"furthest off is {worst}. Trainer and worker do not compute alike (dtype, batch size, attention, GPU)",
+                f"{job.global_step}, more than {words}; the timestep that is furthest off is {worst}. "
+                "Trainer and worker do not compute alike (dtype, batch size, attention, GPU)",
                 details={"count": "drift_warnings"},
             ),
         )
+
+
+def _limit(spec: JobSpec) -> tuple[float, str]:
+    """What is tolerated before the first update on a rollout, and why; nothing is too much where no rule is known."""
+    clip_range, rule = spec.rules.clip_range, spec.ratio_rule
+    limits = [(inf, "")]
+    if clip_range is not None:
+        limits.append((TOLERATED * clip_range, f"{TOLERATED:g} of the clip range {clip_range:g}"))
+    if rule is not None:
+        limits.append((rule, f"the {rule:g} that the model's number type allows"))
+    return min(limits)

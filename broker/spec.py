@@ -94,6 +94,8 @@ class JobSpec:
     """hold or fail, after so many in a row."""
     aggregation: Aggregation = "reward_aggr"
     """How several rewards become one advantage."""
+    ratio_rule: float | None = None
+    """What |log ratio| may be before the first update, by the model's number type; None: no such rule."""
     reward_weights: tuple[tuple[str, float], ...] = ()
     """(label, weight) of each reward, as components of a score name it."""
     keep_pairs: bool = False

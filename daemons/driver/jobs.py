@@ -11,6 +11,10 @@ from digend.plugins import algorithm_spec, validate_options
 from digend.rewards.labels import labels_of
 from digend.wire.tasks import Prompt
 
+RATIO_RULES = {"float32": 1e-6, "float64": 1e-6}
+"""What |log ratio| may be before the first update on a rollout, by the model's type; of half precision nothing is known
+but that the clip range has to be far larger."""
+
 
 def to_spec(
     config: JobConfig, prompts: Sequence[PromptRow], eval_prompts: Sequence[PromptRow] | None, job_id: str
@@ -51,6 +55,7 @@ def to_spec(
         max_skipped_steps=config.training.max_skipped_steps,
         on_skipped=config.training.on_skipped,
         aggregation=config.aggregation,
+        ratio_rule=RATIO_RULES.get(config.model.dtype),
         reward_weights=tuple(
             zip(labels_of(each.name for each in config.rewards), [each.weight for each in config.rewards], strict=True)
         ),

@@ -15,6 +15,7 @@ from jinja2 import DictLoader, Environment, StrictUndefined
 
 from daemons.recorder.charts import HEIGHT, WIDTH, fixed, number
 from daemons.recorder.curves import cost_charts, outcome_charts, training_charts
+from daemons.recorder.drift_charts import drift_charts
 from daemons.recorder.eventlog import read_events
 from daemons.recorder.files import replace
 from daemons.recorder.gallery import Pair, pairs
@@ -74,6 +75,7 @@ def render(folder: Path, story: Story) -> str:
             checked=CHECKED,
             outcome_charts=outcome_charts(story),
             training_charts=training_charts(story),
+            drift_charts=drift_charts(story),
             cost_charts=cost_charts(story),
             films=_films(folder / "samples"),
             gallery=_gallery(folder, story),

@@ -115,7 +115,7 @@ def grpo_warnings(options: BaseModel, config: JobConfig) -> Iterator[str]:
             f"algorithm.options.clip_range = {options.clip_range:g}: nothing will ever be clipped; "
             "log-probs are means over a sample's dimensions, and usual ranges are 1e-5 to 1e-3"
         )
-    if config.sampling.guidance_scale > 1 and config.sampling.kernel == "cps" and options.kl_coefficient > 0:
+    if config.sampling.kernel == "cps" and options.kl_coefficient > 0:
         yield (
             f"algorithm.options.kl_coefficient = {options.kl_coefficient:g}: with kernel cps the KL is that of its "
             "narrow Gaussians, which is far larger than Flow-GRPO's for flow_sde"

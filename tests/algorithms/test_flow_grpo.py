@@ -7,7 +7,7 @@ import pytest
 import torch
 from pydantic import ValidationError
 
-from digend.algorithms.flow_grpo import FlowGrpoOptions, build, rules
+from digend.algorithms.flow_grpo import FlowGrpoOptions, build, rules, spec
 from digend.algorithms.spec import Pairs, SamplingRules, Velocities
 from digend.config.job import JobConfig
 from digend.diffusion.kernels import transition
@@ -181,3 +181,12 @@ def test_level_zero_cannot_be_trained() -> None:
     )
     with pytest.raises(ValueError, match="noise level 0"):
         build(of()).losses(Velocities(policy=lambda *_: velocity), still)
+
+
+@pytest.mark.parametrize("guidance_scale", [0.0, 1.0, 4.5])
+def test_the_kl_of_cps_is_warned_of_whatever_the_guidance(guidance_scale: float) -> None:
+    job = config(kernel="cps", guidance_scale=guidance_scale)
+    (line,) = spec.warnings(of(kl_coefficient=0.04), job)
+    assert line.startswith("algorithm.options.kl_coefficient = 0.04: with kernel cps")
+    assert not list(spec.warnings(of(), job))
+    assert not list(spec.warnings(of(kl_coefficient=0.04), config(guidance_scale=guidance_scale)))

@@ -80,6 +80,24 @@ def test_past_a_tenth_of_the_clip_range_each_worker_is_warned_of_once() -> None:
         assert not [each for each in quiet if "|log ratio|" in each.message]
 
 
+def test_past_what_the_number_type_allows_too() -> None:
+    """The tighter of the two rules counts; without a clip range the number type's alone."""
+    exact = replace(SPEC, ratio_rule=1e-6)
+    for spec in (exact, replace(exact, rules=RULES)):
+        warned = [
+            each.message
+            for each in bodies(finished(spec, 2, tamper=off_by(2e-6, "p1")), Notice)
+            if "|log ratio|" in each.message
+        ]
+        assert warned
+        assert "up to 2e-06 before any update" in warned[0]
+        assert "more than the 1e-06 that the model's number type allows" in warned[0]
+        quiet = bodies(finished(spec, 2, tamper=off_by(0.9e-6, "p1")), Notice)
+        assert not [each for each in quiet if "|log ratio|" in each.message]
+    loose = bodies(finished(replace(SPEC, ratio_rule=1.0), 2, tamper=off_by(1.1e-4, "p1")), Notice)
+    assert any("0.1 of the clip range 0.001" in each.message for each in loose)
+
+
 def test_samples_of_older_weights_may_differ() -> None:
     """The second optimizer step of a rollout is trained on weights that did not draw its samples."""
     spec = replace(SPEC, updates_per_rollout=2, num_global_steps=2, strategy="never")

@@ -13,6 +13,7 @@ from daemons.recorder.pictures import Film, PicturesLost
 from digend.wire.records import (
     CheckpointRecord,
     Decision,
+    DriftRecord,
     EvalGroup,
     EvaluationRecord,
     IdleRecord,
@@ -230,6 +231,11 @@ def _step_record(chance: random.Random, step: int, num_steps: int, seconds: floa
         stale_micro_batches=0,
         assisted_micro_batches=0,
         skipped="the gradient is not finite" if step == 13 else None,
+        drift=tuple(
+            DriftRecord(by=by, name=name, num_pairs=72, mean=1e-8, max=scale * (1 + step % 3))  # type: ignore[arg-type]
+            for by, names in (("worker", GENERATORS), ("timestep", ("0", "1", "2")), ("origin", ("generator",)))
+            for name, scale in zip(names, (6e-8, 1.2e-7, 2e-7), strict=False)
+        ),
     )
 
 

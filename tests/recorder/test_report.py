@@ -1,6 +1,7 @@
 """report.html: it stands alone, is well-formed, bounded, and says what is poor."""
 
 import re
+from dataclasses import replace
 from html.parser import HTMLParser
 from pathlib import Path
 
@@ -8,10 +9,11 @@ import pytest
 
 from daemons.recorder.archive import Archive
 from daemons.recorder.curves import outcome_charts
+from daemons.recorder.drift_charts import drift_charts
 from daemons.recorder.report import main, render
 from daemons.recorder.story import Story, read_config
 from daemons.recorder.verdict import changes, result
-from digend.wire.records import EvaluationRecord, IdleRecord, JobState, Notice, Record, StepRecord
+from digend.wire.records import DriftRecord, EvaluationRecord, IdleRecord, JobState, Notice, Record, StepRecord
 from tests.recorder.plausible import JOB_TOML, START, PictureBook, plausible_run
 
 RECORDS = plausible_run(num_steps=22, every=5, num_prompts=16)
@@ -200,3 +202,35 @@ def evaluation(seq: int, label: str, metrics: dict[str, float], global_step: int
         groups=(),
     )
     return Record(job="shapes-1", seq=seq, at_ns=START + seq, body=body)
+
+
+def step_with_drift(seq: int, global_step: int, **largest: float) -> Record:
+    """By timestep and origin always the same; `largest` by worker."""
+    drift = [
+        DriftRecord(by="timestep", name="0", num_pairs=4, mean=1e-6, max=1e-5 * global_step),
+        DriftRecord(by="timestep", name="10", num_pairs=4, mean=0.0, max=0.0),
+        DriftRecord(by="origin", name="generator", num_pairs=4, mean=0.0, max=0.0),
+        *(
+            DriftRecord(by="worker", name=name, num_pairs=4, mean=value / 2, max=value)
+            for name, value in largest.items()
+        ),
+    ]
+    steps = [record.body for record in RECORDS if isinstance(record.body, StepRecord)]
+    body = replace(steps[0], global_step=global_step, drift=tuple(drift))
+    return Record(job="drift", seq=seq, at_ns=seq, body=body)
+
+
+def test_drift_is_charted_by_the_workers_that_went_furthest_and_by_timestep() -> None:
+    story = told(
+        [
+            step_with_drift(0, 1, a=1e-5, b=2e-5, c=3e-5, d=0.0),
+            step_with_drift(1, 2, a=9e-5, b=2e-6, c=3e-6, e=4e-5),
+        ]
+    )
+    workers, timesteps = drift_charts(story)
+    assert [name for name, _, _ in workers.paths] == ["a", "e", "c"]
+    assert workers.note == "by global step; blue: a, green: e, orange: c"
+    assert timesteps.title == "By timestep"
+    assert [len(path.split("L")) for _, _, path in timesteps.paths] == [2, 2]
+    assert [dot.title for dot in timesteps.dots][:2] != []
+    assert drift_charts(told([step_with_drift(0, 0, a=0.0)])) == [], "of nothing but zeros there is nothing to see"
