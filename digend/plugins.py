@@ -54,6 +54,7 @@ OWN: Final[Mapping[str, Mapping[str, str]]] = {
         "image_reward": "digend.rewards.image_reward:spec",
         "ocr": "digend.rewards.ocr:spec",
         "openai_judge": "digend.rewards.openai_judge:spec",
+        "local_judge": "digend.rewards.local_judge:spec",
     },
 }
 _WORDS: Final = {MODELS: "model family", ALGORITHMS: "algorithm", REWARDS: "reward"}

@@ -1,6 +1,7 @@
 """What a judge in words is asked, and how its answer becomes a number. Torch-free.
 
-An answer in which the pattern finds no number, or one outside the range, is a failure with the answer in it.
+Shared by `openai_judge` (an address) and `local_judge` (a folder). An answer in which the pattern finds no number, or
+one outside the range, is a failure with the answer in it.
 """
 
 from __future__ import annotations

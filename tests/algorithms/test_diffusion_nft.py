@@ -57,6 +57,33 @@ def test_the_parts_of_good_and_bad_samples() -> None:
     """At the bound of the advantage only L+ or only L- is left."""
     assert loss(5.0, kl_coefficient=0.0) == pytest.approx(5 * 0.977333, rel=1e-5)
     assert loss(-7.0, kl_coefficient=0.0) == pytest.approx(5 * 1.057791, rel=1e-5)
+    assert loss(5.0, beta=0.1, kl_coefficient=0.0) == pytest.approx(50 * 1.012150, rel=1e-6)
+    assert loss(-5.0, beta=0.1, kl_coefficient=0.0) == pytest.approx(50 * 1.020205, rel=1e-6)
+
+
+def test_the_share_of_the_good_policy() -> None:
+    """A = .8 of at most 5: rho = .58."""
+    good, bad = (loss(advantage, kl_coefficient=0.0) for advantage in (5.0, -5.0))
+    assert (loss(0.8, kl_coefficient=0.0) - bad) / (good - bad) == pytest.approx(0.58, abs=1e-12)
+
+
+def test_a_perfect_prediction_is_divided_by_the_least_width() -> None:
+    """No error at all is 0, not 0 / 0; one of 1e-6 everywhere is divided by 1e-5."""
+    clean = torch.zeros(1, 4, dtype=torch.float64)
+    pairs = Pairs(
+        latents=clean,
+        clean=clean,
+        index=torch.tensor([0]),
+        advantage=torch.tensor([5.0], dtype=torch.float64),
+        level=0.0,
+        kernel="flow_sde",
+        sigmas=(1.0, 0.0),
+    )
+    objective = build(of(kl_coefficient=0.0))
+    for error, expected in ((0.0, 0.0), (1e-6, 5 * 1e-12 / 1e-5), (1e-3, 5 * 1e-3)):
+        velocity = torch.full_like(clean, error)
+        velocities = Velocities(policy=lambda *_, v=velocity: v, old=lambda *_, v=velocity: v)
+        assert float(objective.losses(velocities, pairs).losses) == pytest.approx(expected, rel=1e-9)
 
 
 @pytest.mark.parametrize(

@@ -64,6 +64,15 @@ def test_a_first_sigma_close_to_one_is_as_good_as_one(first: float) -> None:
     assert std == pytest.approx(0.7, abs=0.02)  # 5.0 and 91
 
 
+@pytest.mark.parametrize("first", [0.9999989867210388, 0.9996665])
+def test_golden_values_of_a_unipc_list(first: float) -> None:
+    """Shift 3, 20 timesteps, a = .7, as two releases of diffusers begin it: g 5.33, sd .70, of x .755."""
+    of_sample, _, std = coefficients("flow_sde", (first, 0.9827764630317688, 0.9643239974975586, 0.0), 0, 0.7)
+    assert std / math.sqrt(first - 0.9827764630317688) == pytest.approx(5.33, abs=5e-3)
+    assert std == pytest.approx(0.70, abs=1e-2)
+    assert of_sample == pytest.approx(0.755, abs=5e-3)
+
+
 def test_closeness_to_one_acts_on_the_first_timestep_only() -> None:
     sigmas = (1.0, 0.9999, 0.9995, 0.5, 0.0)
     s, dt = sigmas[2], sigmas[3] - sigmas[2]

@@ -33,6 +33,14 @@ def test_the_peers_values(rule: AdvantageRule, size: float) -> None:
         assert not outcome.zero_std
 
 
+def test_a_global_std_is_over_samples_not_over_their_timesteps() -> None:
+    """With n - 1: 1.29099 of (1, 3, 0, 2), however many timesteps each trains; 1.16775 of three copies of each."""
+    rule = convention("dance", std="global")
+    assert global_std_of(TWO_GROUPS, rule) == pytest.approx(1.29099, abs=5e-6)
+    copies = {name: rewards * 3 for name, rewards in TWO_GROUPS.items()}
+    assert global_std_of(copies, rule) == pytest.approx(1.16775, abs=5e-6)
+
+
 def test_group_statistics_are_reported() -> None:
     outcome = normalise_group("a", (1.0, 3.0, None), FLOW_GRPO)
     assert (outcome.mean, outcome.std, outcome.dropped) == (2.0, 1.0, None)
