@@ -5,7 +5,7 @@ The driver daemon, the virtual-time harness and replay run this same object; not
 
 from collections.abc import Callable, Sequence
 
-from broker import asked, outcomes, ranks, sessions
+from broker import asked, outcomes, ranks, sessions, staging
 from broker.commands import Command
 from broker.dispatch import dispatch
 from broker.draining import unneeded_embeddings
@@ -34,16 +34,13 @@ from broker.events import (
     WorkerGone,
     WorkerHello,
 )
-from broker.lifecycle import advance, finish, retire, set_state, start
+from broker.lifecycle import advance, retire, set_state, start
 from broker.losses import discard_unreachable, forget_conditions, give_up_ranks, lose_worker
 from broker.order import look
 from broker.spec import JobSpec
 from broker.state import SECOND, Job, State
 from broker.stopping import leave
 from digend.wire.records import WorkerState
-
-_STAGE_AGAIN_NS = SECOND
-_PULL_TRIES = 20
 
 
 class Core:
@@ -131,52 +128,6 @@ def _broke(state: State, event: TaskBroke) -> None:
         outcomes.broke(state, worker, event.lease, event.error, event.receipt)
 
 
-def _staged(state: State, event: WeightsStaged) -> None:
-    worker, job = state.by_session(event.session), state.jobs.get(event.job)
-    if worker is None or job is None or not job.open:
-        return
-    key = (job.id, (event.incarnation, event.version))
-    asked_ns = worker.staging.pop(key, state.now)
-    weights = job.published.get(event.version)
-    if weights is None or weights.incarnation != event.incarnation:
-        return
-    if event.num_bound != weights.num_tensors:
-        finish(
-            state,
-            job,
-            "failed",
-            f"{worker.name} bound {event.num_bound} of {weights.num_tensors} tensors of version {event.version}",
-        )
-        return
-    job.failures.pop(f"stage on {worker.name}", None)
-    if not any(key in other.staged for other in state.workers.values()):
-        # The first to switch waits for the others as long again as it took itself, a second at least: a version is
-        # dealt over the whole pool, and a pool is not held up by one slow link.
-        job.switch_until_ns = state.now + max(SECOND, state.now - asked_ns)
-    worker.staged[key] = None
-
-
-def _not_staged(state: State, event: WeightsNotStaged) -> None:
-    worker, job = state.by_session(event.session), state.jobs.get(event.job)
-    if worker is None or job is None or not job.open:
-        return
-    worker.staging.pop((job.id, (event.incarnation, event.version)), None)
-    weights = job.published.get(event.version)
-    if weights is None or weights.incarnation != event.incarnation:
-        return
-    job.count("stage_failures")
-    if event.error.reason == "weights":
-        finish(state, job, "failed", f"{worker.name}, version {event.version}: {event.error.message}")
-        return
-    key = f"stage on {worker.name}"
-    job.failures[key] = job.failures.get(key, 0) + 1
-    worker.stage_from_ns = state.now + _STAGE_AGAIN_NS
-    # A blob that cannot be pulled is its owner's fault, and the owner may be about to be lost.
-    tries = _PULL_TRIES if event.error.reason == "blob_lost" else job.spec.task_retries
-    if job.failures[key] > tries:
-        lose_worker(state, worker, f"could not stage version {event.version}: {event.error.message}")
-
-
 def _rank_broke(state: State, event: RankBroke) -> None:
     broken = ranks.failed(state, event)
     if broken is not None:
@@ -219,8 +170,8 @@ _APPLY: dict[type, Callable[..., None]] = {
     WorkerBeat: _beat,
     TaskFinished: _finished,
     TaskBroke: _broke,
-    WeightsStaged: _staged,
-    WeightsNotStaged: _not_staged,
+    WeightsStaged: staging.staged,
+    WeightsNotStaged: staging.not_staged,
     StoreReady: ranks.opened,
     RankReady: ranks.joined,
     RankBroke: _rank_broke,

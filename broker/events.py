@@ -144,6 +144,8 @@ class WeightsStaged:
     incarnation: int
     version: int
     num_bound: int
+    pull_ns: int = 0
+    check_ns: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -22,15 +22,17 @@ _BY_SAMPLE = ("generate", "decode")
 _TICK_NS = 1000
 
 
-def measure(job: Job, worker: Worker, lease: Lease, receipt: Receipt, num_samples: int) -> None:
+def measure(job: Job, worker: Worker, lease: Lease, receipt: Receipt, num_samples: int) -> int | None:
     """A task is done. An update or TAG that follows one of the other mode is kept apart: it contains the switch.
+    Returned is what the switch is thought to have taken: nanoseconds of an update, 0 of TAG, of which it is not known
+    apart. None: there was none.
 
     Of a probe two times are kept: its own, and what each further sample would add, by the stages of its receipt that
     grow with samples; all of it where the receipt names none.
     """
     label, total_ns = lease.label, receipt.total_ns
     if label not in ("generate", "assist", "score", "update", "commit"):
-        return
+        return None
     if label == "assist" and lease.micro_batch is not None and num_samples == 1 < sum(lease.micro_batch.sizes):
         label = _PROBE
     if label in ("assist", _PROBE, "update"):
@@ -38,9 +40,11 @@ def measure(job: Job, worker: Worker, lease: Lease, receipt: Receipt, num_sample
         if before != worker.generating:
             label = f"{_SWITCHED} {label}"
     worker.tasks.setdefault((job.id, label), Estimate()).add(total_ns, max(1, num_samples))
+    switch_ns = min(round(_switch_ns(job, worker)), total_ns) if lease.label == "update" else 0
     if label.endswith(_PROBE):
         stages = [ns for name, ns in receipt.stages if name in _BY_SAMPLE]
         worker.tasks.setdefault((job.id, f"{label}{_MORE}"), Estimate()).add(sum(stages) or total_ns, 1)
+    return switch_ns if label.startswith(_SWITCHED) else None
 
 
 def model_of(state: State, job: Job, trainer: Worker) -> Model | None:

@@ -337,8 +337,10 @@ class Simulation:
 
     def task_ns(self, shell: Shell, task: TaskBody) -> int:
         load = Load(share=self._share(task), speed=self._speed(shell, task))
-        switch_ns = self.durations.switch_ns() if shell.engine.switches(task) else 0
-        return switch_ns + self.durations.task_ns(task, load)
+        return self.durations.task_ns(task, load)
+
+    def switch_ns(self, shell: Shell, task: TaskBody) -> int:
+        return self.durations.switch_ns() if shell.engine.switches(task) else 0
 
     def stage_ns(self) -> int:
         return self.durations.stage_ns()

@@ -56,6 +56,7 @@ class Running:
     left_ns: int
     answer: ResultBody | TaskError
     pairs: tuple[Pair, ...] = ()
+    switch_ns: int = 0
 
 
 @dataclass(slots=True, eq=False)
@@ -266,7 +267,9 @@ class Shell:
             self.running = Running(order, now_ns, now_ns, 0, error)
         else:
             pairs, answer = self.engine.pairs(task), self.engine.perform(task)
-            self.running = Running(order, now_ns, now_ns, self.host.task_ns(self, task), answer, pairs)
+            switch_ns = self.host.switch_ns(self, task)
+            left_ns = switch_ns + self.host.task_ns(self, task)
+            self.running = Running(order, now_ns, now_ns, left_ns, answer, pairs, switch_ns)
         self._schedule(self.running)
 
     def _schedule(self, running: Running) -> None:
@@ -322,7 +325,9 @@ class Shell:
         num_samples = len(inputs(running.order.task)) if running.order.task.kind == "score" else 0
         if not isinstance(answer, TaskError):
             num_samples = getattr(answer, "num_samples", num_samples)
-        receipt = Receipt(total_ns=self.host.now_ns - running.start_ns, stages=(), num_samples=num_samples)
+        total_ns, switch_ns = self.host.now_ns - running.start_ns, running.switch_ns
+        stages = (("switch", switch_ns),) if 0 < switch_ns <= total_ns else ()
+        receipt = Receipt(total_ns=total_ns, stages=stages, num_samples=num_samples)
         self.running = None
         outcome = self.outcomes[running.order.lease] = Outcome(running.order, answer, receipt)
         self._tell(outcome)

@@ -95,8 +95,11 @@ def acknowledge(state: State, worker: Worker, lease_id: str) -> None:
         state.out.append(AcknowledgeResult(session=worker.session, lease=lease_id))
 
 
-def record_task(state: State, job: Job, lease: Lease, receipt: Receipt, num_samples: int) -> None:
-    """One finished task in the job's stream, and in its worker's time."""
+def record_task(
+    state: State, job: Job, lease: Lease, receipt: Receipt, num_samples: int, switch_ns: int | None = None
+) -> None:
+    """One finished task in the job's stream, and in its worker's time. `switch_ns`: None where the trainer stayed in
+    its mode, 0 where it is not known what the switch took."""
     worker = state.workers[lease.worker]
     worker.num_tasks += 1
     count_worker_time(state, job, lease.worker, lease.start_ns, state.now)
@@ -115,6 +118,8 @@ def record_task(state: State, job: Job, lease: Lease, receipt: Receipt, num_samp
             version=batch.stamp[1] if batch and batch.stamp else job.version,
             micro_batch=batch.index if batch else -1,
             num_samples=num_samples,
+            switched=switch_ns is not None,
+            switch_ns=switch_ns or 0,
         ),
     )
 

@@ -69,8 +69,8 @@ def finished(state: State, worker: Worker, lease_id: str, result: ResultBody, re
     job = state.jobs[lease.job]
     release(state, lease)
     num_samples = _num_samples(lease)
-    record_task(state, job, lease, receipt, num_samples)
-    measure(job, worker, lease, receipt, num_samples)
+    switch_ns = measure(job, worker, lease, receipt, num_samples)
+    record_task(state, job, lease, receipt, num_samples, switch_ns)
     job.failures.pop(f"{lease.label} on {worker.name}", None)
     _HANDLERS[type(result)](state, job, lease, worker, result)
     if isinstance(result, GenerateResult) and lease.label == "generate":

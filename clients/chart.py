@@ -20,7 +20,7 @@ GLYPHS = {
     "publish": "▲",
     "stage": "↓",
     "swap": "×",
-    "switch": "×",
+    "switch": "⇄",
     "fetch": "←",
     "load": "l",
     "evaluate": "E",
@@ -34,6 +34,7 @@ MEANINGS = {
     "commit": "optimizer step and publish",
     "optimizer": "optimizer step",
     "swap": "swap weights",
+    "switch": "switch between training and generating",
     "stage": "stage weights",
     "fetch": "fetch tensors",
     "load": "load the model",
@@ -41,6 +42,8 @@ MEANINGS = {
 """Where the kind is no word for people."""
 
 NOTHING = " "
+STAGING = "  staging"
+"""The row below a worker's: policy versions that come while it works."""
 BUBBLE = "bubble"
 _ALWAYS = ("commit", "optimizer", "checkpoint")
 _DIGITS = "123456789"
@@ -76,6 +79,17 @@ def cells(pieces: Sequence[Piece], start: int, end: int, columns: int) -> list[s
     return [_most(each, length) for each in filled]
 
 
+def staged_cells(pieces: Sequence[Piece], worker: str, start: int, end: int, columns: int) -> list[str]:
+    """Every column of [start, end) in which the worker staged, however shortly."""
+    length, row = max(end - start, 1), [""] * columns
+    for piece in pieces:
+        if piece.worker == worker and piece.end > start and piece.start < end:
+            first = max(piece.start - start, 0) * columns // length
+            last = max(first + 1, -(-(min(piece.end, end) - start) * columns // length))
+            row[first:last] = ["stage"] * (min(last, columns) - first)
+    return row
+
+
 def _most(filled: Counter[str], length: int) -> str:
     for kind in _ALWAYS:
         if kind in filled:
@@ -106,15 +120,28 @@ def legend(seen: Iterable[str], bubbles: Mapping[str, str]) -> list[tuple[str, s
     return told + [(what, f"{mark} {what}") for what, mark in bubbles.items() if what in present]
 
 
-def chart(pieces: Sequence[Piece], start: int, end: int, workers: Sequence[str], axis: str, width: int) -> list[str]:
-    """Rows of at most `width` characters, the axis from 0 to `axis`, and the legend of what occurs."""
-    label = max((len(worker) for worker in workers), default=0) + 2
+def chart(
+    pieces: Sequence[Piece],
+    start: int,
+    end: int,
+    workers: Sequence[str],
+    axis: str,
+    width: int,
+    staged: Sequence[Piece] = (),
+) -> list[str]:
+    """Rows of at most `width` characters, the axis from 0 to `axis`, and the legend of what occurs. `staged`: what
+    workers stage while they work, on a row below their own."""
+    label = max((len(worker) for worker in (*workers, *([STAGING] if staged else ()))), default=0) + 2
     columns = max(10, width - label)
     bubbles = bubble_glyphs(pieces)
     rows, seen = [], {piece.what for piece in pieces if piece.end > start and piece.start < end}
     for worker in workers:
         row = cells([piece for piece in pieces if piece.worker == worker], start, end, columns)
         rows.append(worker.ljust(label) + "".join(glyph(what, bubbles) for what in row).rstrip())
+        below = staged_cells(staged, worker, start, end, columns)
+        if any(below):
+            rows.append(STAGING.ljust(label) + "".join(glyph(what, {}) for what in below).rstrip())
+            seen |= set(below)
     entries = [text for _, text in legend(seen, bubbles)]
     return [*rows, " " * label + "0" + axis.rjust(columns - 1), *wrapped(entries, label, columns)]
 

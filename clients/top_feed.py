@@ -52,6 +52,8 @@ class Frame:
     pieces: tuple[Piece, ...]
     start_ns: int
     end_ns: int
+    staged: tuple[Piece, ...]
+    """What workers stage while they do that."""
     over: bool
     """Nothing runs: the window is the end of the newest job."""
     away: str = ""
@@ -83,6 +85,9 @@ class Reader:
 
     def pieces(self, start_ns: int) -> list[Piece]:
         return [piece_of(span) for span in self._timeline.spans if span.end_ns > start_ns]
+
+    def staged(self, start_ns: int) -> list[Piece]:
+        return [piece_of(span) for span in self._timeline.stagings if span.end_ns > start_ns]
 
     def _add(self, record: Record) -> None:
         self._timeline.add(record)
@@ -119,6 +124,9 @@ class Feed:
             watched=tuple(self._readers[job.id].watched(job) for job in looked_at),
             waiting=tuple(job for job in jobs if job.state not in FINAL_STATES and job.id not in names),
             pieces=tuple(self._pieces(status.nodes, end_ns - self._window_ns, now_ns)),
+            staged=tuple(
+                piece for reader in self._readers.values() for piece in reader.staged(end_ns - self._window_ns)
+            ),
             start_ns=end_ns - self._window_ns,
             end_ns=end_ns,
             over=not active,

@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from rich.console import Group
 from rich.text import Text
 
-from clients.chart import bubble_glyphs, cells, glyph, legend
+from clients.chart import STAGING, bubble_glyphs, cells, glyph, legend, staged_cells
 from clients.screen import STYLES
 from clients.sparkline import sparkline
 from clients.top_feed import Frame, Watched
@@ -29,6 +29,7 @@ KIND_STYLES = {
     "publish": "magenta",
     "stage": "magenta",
     "swap": "magenta",
+    "switch": "bright_blue",
     "fetch": "cyan",
     "load": "bright_black",
     "evaluate": "white",
@@ -163,11 +164,17 @@ def _workers(frame: Frame, width: int, room: int) -> list[Text]:
     shown = nodes[: max(room - 3, 1)]
     rows = [layout.header(frame)]
     seen: set[str] = set()
+    spare = room - 3 - len(shown)
     for node in shown:
         own = [piece for piece in frame.pieces if piece.worker == node.name]
         row = cells(own, frame.start_ns, frame.end_ns, layout.timeline)
         seen |= set(row)
         rows.append(layout.row(node, row, bubbles, times_of(own, node.name, frame.start_ns, frame.end_ns)))
+        staged = staged_cells(frame.staged, node.name, frame.start_ns, frame.end_ns, layout.timeline)
+        if any(staged) and spare > 0:
+            spare -= 1
+            seen |= set(staged)
+            rows.append(layout.below(staged))
     if len(shown) < len(nodes):
         rows.append(Text(f"and {plural(len(nodes) - len(shown), 'worker')} more", style="dim"))
     if room - len(rows) >= len(_gpus(shown)):
@@ -214,6 +221,14 @@ class _Layout:
         axis = f"{window}{end:>{self.timeline - len(window)}}" if self.timeline > len(window) + 4 else window
         head = f"{'WORKER':<{self._label}}  {state}{axis:<{self.timeline}.{self.timeline}}   BUBBLE"
         return Text(head + ("  SINCE" * self._since + "  NOW" if self._now else ""), style="bold")
+
+    def below(self, staged: Sequence[str]) -> Text:
+        """The row of what comes in the background of the worker above."""
+        before = self._label + 2 + (self._state + 2 if self._state else 0)
+        line = Text(f"{STAGING:<{before}.{before}}", style="dim")
+        for what in staged:
+            line.append(glyph(what, {}), style=_style(what))
+        return line
 
     def row(self, node: NodeView, row: Sequence[str], bubbles: Mapping[str, str], time: WorkerTime) -> Text:
         line = Text(self._names[node.name].ljust(self._label + 2))

@@ -27,6 +27,7 @@ class Window:
     start_ns: int
     end_ns: int
     spans: tuple[Span, ...]
+    stagings: tuple[Span, ...] = ()
 
     @property
     def workers(self) -> list[str]:
@@ -39,6 +40,10 @@ class Window:
     def pieces(self) -> list[Piece]:
         return [piece_of(span) for span in sorted(self.spans, key=lambda span: span.start_ns)]
 
+    def staged(self) -> list[Piece]:
+        """Beside `pieces`: what workers staged meanwhile."""
+        return [piece_of(span) for span in self.stagings]
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WorkerTime:
@@ -48,6 +53,8 @@ class WorkerTime:
     window_s: float
     kinds: dict[str, float]
     causes: dict[str, float]
+    staging_s: float = 0.0
+    """Beside all that: how long it staged policy versions."""
 
     def sum(self, kinds: Sequence[str]) -> float:
         return sum(self.kinds.get(kind, 0.0) for kind in kinds)
@@ -77,10 +84,21 @@ def window_of(timeline: Timeline, global_step: int | None, last: bool) -> Window
     origin = min((span.start_ns for span in spans), default=0)
     if global_step is None and not last:
         end = max((span.end_ns for span in spans), default=origin)
-        return Window(title="all of it", origin_ns=origin, start_ns=origin, end_ns=end, spans=spans)
+        every = timeline.stagings
+        return Window(title="all of it", origin_ns=origin, start_ns=origin, end_ns=end, spans=spans, stagings=every)
     phase = _step(timeline, global_step)
-    inside = tuple(span for span in spans if span.end_ns > phase.start_ns and span.start_ns < phase.end_ns)
-    return Window(title=phase.title, origin_ns=origin, start_ns=phase.start_ns, end_ns=phase.end_ns, spans=inside)
+    return Window(
+        title=phase.title,
+        origin_ns=origin,
+        start_ns=phase.start_ns,
+        end_ns=phase.end_ns,
+        spans=_inside(spans, phase),
+        stagings=_inside(timeline.stagings, phase),
+    )
+
+
+def _inside(spans: Sequence[Span], phase: Phase) -> tuple[Span, ...]:
+    return tuple(span for span in spans if span.end_ns > phase.start_ns and span.start_ns < phase.end_ns)
 
 
 def _step(timeline: Timeline, number: int | None) -> Phase:
@@ -94,7 +112,7 @@ def _step(timeline: Timeline, number: int | None) -> Phase:
     return found[-1]
 
 
-def times_of(pieces: Sequence[Piece], worker: str, start: int, end: int) -> WorkerTime:
+def times_of(pieces: Sequence[Piece], worker: str, start: int, end: int, staged: Sequence[Piece] = ()) -> WorkerTime:
     """Of that worker's pieces, in nanoseconds, cut at the window's edges."""
     kinds: defaultdict[str, float] = defaultdict(float)
     causes: defaultdict[str, float] = defaultdict(float)
@@ -105,4 +123,11 @@ def times_of(pieces: Sequence[Piece], worker: str, start: int, end: int) -> Work
         kinds[piece.kind] += inside
         if piece.cause:
             causes[piece.cause] += inside
-    return WorkerTime(worker=worker, window_s=(end - start) / 1e9, kinds=dict(kinds), causes=dict(causes))
+    inside_ns = [min(piece.end, end) - max(piece.start, start) for piece in staged if piece.worker == worker]
+    return WorkerTime(
+        worker=worker,
+        window_s=(end - start) / 1e9,
+        kinds=dict(kinds),
+        causes=dict(causes),
+        staging_s=sum(ns for ns in inside_ns if ns > 0) / 1e9,
+    )

@@ -19,6 +19,11 @@ def told(public: str, address: str) -> None:
     logger().warning("a key that is not listed was refused", key=public, address=address)
 
 
+def suspected(why: str) -> None:
+    """Handshakes fail again and again, before a key is shown."""
+    logger().warning("handshakes fail", reason=why)
+
+
 def rereading(reread: Reread, security: Security | None) -> Reread:
     """`reread`, and the list of keys with it. Raises ConfigError, and the list stays what it was."""
 

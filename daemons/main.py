@@ -226,16 +226,32 @@ def doctor(places: "Places") -> None:
 
 @cli.command("node-instances")
 @NODE_ARGUMENT
+@click.option("--keys", is_flag=True, help="Read the list of keys too: whatever a reload would refuse is told here.")
 @layered
-def node_instances(places: "Places") -> None:
+def node_instances(places: "Places", keys: bool) -> None:
     """List the systemd units that run what NODE.toml names.
 
     Without it, what the files of this box name: `--system`, as systemd reads them.
     """
     from daemons.unit_files import instances
 
-    for unit in instances(read_settings(places).config):
+    node = read_settings(places).config
+    if keys and node.keys is not None:
+        _require_keys(node.keys.allowed)
+    for unit in instances(node):
         click.echo(unit)
+
+
+def _require_keys(path: str) -> None:
+    """Ends with 78 where the list of keys would be refused."""
+    from digend.config.errors import ConfigError
+    from digend.config.keyfiles import load_key_list
+
+    try:
+        load_key_list(Path(path))
+    except ConfigError as error:
+        click.echo(str(error), err=True)
+        sys.exit(ExitCode.BAD_CONFIG)
 
 
 @cli.command("install-units")

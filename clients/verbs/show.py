@@ -35,6 +35,9 @@ def _job(driver: Digend, output: Output, job: str | None) -> None:
         output.line()
         workers = sorted(detail.stage_seconds)
         output.table(("SECONDS", *workers), list(stage_rows(detail.stage_seconds, workers)))
+        if detail.staging_seconds:
+            told = ", ".join(f"{worker} {seconds:.2f} s" for worker, seconds in detail.staging_seconds.items())
+            output.line(f"of it, while policy versions were staged in the background: {told}")
 
 
 @verb("  digenctl show node laptop/trainer/0\n  digenctl show node laptop/t --json", name="node")

@@ -29,7 +29,7 @@ def command(driver: Digend, output: Output, subject: str | None, absolute: bool)
     named by its beginning.
 
     Told from the driver's journal, which keeps the last four spans between two restarts without an open job. Of older
-    jobs it tells what their records say: no leases, no staging.
+    jobs it tells what their records say: no leases.
     """
     from clients.story_subject import nothing_known, subject_of
 

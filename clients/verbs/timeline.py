@@ -41,6 +41,8 @@ COLUMNS = (
     Column("share", lambda time: share(time.bubble_share)),
     *(_seconds(kind) for kind in ("encode", "generate", "decode", "score", "update")),
     Column("tag", lambda time: number(time.sum(("assist",)) or None, 2), wide=True),
+    Column("switch", lambda time: number(time.sum(("switch",)) or None, 2), wide=True),
+    Column("staging", lambda time: number(time.staging_s or None, 2), wide=True),
     *(_seconds(kind) for kind in ("optimizer", "publish", "stage", "swap", "fetch", "load", "evaluate", "checkpoint")),
     Column("reason", _reason),
 )
@@ -59,7 +61,8 @@ def command(
 
     JOB is an id, the beginning of one, or the folder of a run, for which no driver is asked; the newest
     that has begun if none.
-    SHARE is that of bubbles, REASON their causes with seconds, REST what driver and wire took.
+    SHARE is that of bubbles, REASON their causes with seconds, REST what driver and wire took. SWITCH (-o wide) is the
+    trainer's between training and generating; STAGING is of policy versions that came while the worker worked.
 
     With --perfetto the chosen time goes to a file: every task, its stages, and arrows from where a micro-batch was
     generated to its scoring and its update.
@@ -88,7 +91,7 @@ def _write(output: Output, path: str, timeline: "Timeline", window: "Window") ->
     phases = [each for each in timeline.phases if each.end_ns > window.start_ns and each.start_ns < window.end_ns]
     marks = [mark for mark in timeline.marks if window.start_ns <= mark.at_ns <= window.end_ns]
     try:
-        write_trace(Path(path), trace_events(window.spans, phases, marks, timeline.job))
+        write_trace(Path(path), trace_events(window.spans, phases, marks, timeline.job, window.stagings))
     except OSError as error:
         raise click.UsageError(f"--perfetto {path}: {error.strerror}") from error
     output.document_if_json(job=timeline.job, file=path, spans=len(window.spans))
@@ -102,7 +105,8 @@ def _tell(output: Output, job: str, window: "Window") -> None:
     from clients.window import times_of
 
     pieces, workers = window.pieces(), window.workers
-    times = [times_of(pieces, worker, window.start_ns, window.end_ns) for worker in workers]
+    staged = window.staged()
+    times = [times_of(pieces, worker, window.start_ns, window.end_ns, staged) for worker in workers]
     if output.as_json:
         output.document(job=job, window=window.title, seconds=window.seconds, workers=times, spans=_spans(window))
         return
@@ -113,13 +117,14 @@ def _tell(output: Output, job: str, window: "Window") -> None:
     output.line(f"job {job}, {window.title}: {window.seconds:.2f} s from {since:.2f} s on")
     output.line()
     width = get_terminal_size().columns
-    for line in chart(pieces, window.start_ns, window.end_ns, workers, f"{window.seconds:.2f} s", width):
+    for line in chart(pieces, window.start_ns, window.end_ns, workers, f"{window.seconds:.2f} s", width, staged):
         output.line(line)
     output.line()
     output.listing(COLUMNS, times)
 
 
 def _spans(window: "Window") -> list[dict[str, object]]:
+    behind = set(window.stagings)
     return [
         {
             "worker": span.worker,
@@ -127,8 +132,9 @@ def _spans(window: "Window") -> list[dict[str, object]]:
             "stage": span.stage,
             "cause": span.cause,
             "title": span.title,
+            "background": span in behind,
             "from": (span.start_ns - window.origin_ns) / 1e9,
             "to": (span.end_ns - window.origin_ns) / 1e9,
         }
-        for span in window.spans
+        for span in (*window.spans, *window.stagings)
     ]

@@ -4,7 +4,7 @@ Owns which part of the journal a page reads. Must not know what a transition is 
 at most `PAGE_BATCHES` batches and `PAGE_BYTES` of pressed ones, whatever is asked: the driver's loop is not held up.
 
 Where the journal has dropped the batches of a job (`journal.KEPT_SEGMENTS`), its records are read instead, which say
-less: no leases, no staging.
+less: no leases.
 """
 
 import tomllib

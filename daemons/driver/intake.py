@@ -158,9 +158,15 @@ def event(message: Telling) -> Event:
             return TaskFinished(session=session, lease=lease, result=result, receipt=receipt)
         case TaskFailed(lease=lease, error=error, receipt=receipt):
             return TaskBroke(session=session, lease=lease, error=error, receipt=receipt)
-        case Staged(job=job, incarnation=incarnation, version=version, num_bound=num_bound):
+        case Staged() as staged:
             return WeightsStaged(
-                session=session, job=job, incarnation=incarnation, version=version, num_bound=num_bound
+                session=session,
+                job=staged.job,
+                incarnation=staged.incarnation,
+                version=staged.version,
+                num_bound=staged.num_bound,
+                pull_ns=staged.pull_ns,
+                check_ns=staged.check_ns,
             )
         case StageFailed(job=job, incarnation=incarnation, version=version, error=error):
             return WeightsNotStaged(session=session, job=job, incarnation=incarnation, version=version, error=error)

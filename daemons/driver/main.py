@@ -91,7 +91,9 @@ async def _main(node: NodeConfig, reread: Reread | None) -> int:
 
 async def _bind(node: NodeConfig, security: Security | None) -> ControlServer:
     try:
-        return await ControlServer.bind(node.address, security=security, refused=keyring.told)
+        return await ControlServer.bind(
+            node.address, security=security, refused=keyring.told, suspected=keyring.suspected
+        )
     except (OSError, ValueError) as error:
         raise CannotStart(f"address: {error}") from error
 

@@ -27,7 +27,7 @@ def of_record(
         case "worker":
             told = _of_worker(body, subject.name, alone)
         case "policy version":
-            told = _of_version(body, subject.version)
+            told = _of_version(body, subject.version, alone)
         case "lease":
             told = _task(body) if alone and isinstance(body, r.TaskRecord) and body.lease == subject.name else None
         case _:
@@ -72,15 +72,19 @@ def _of_worker(body: r.RecordBody, worker: str, alone: bool) -> Transition | Non
             return told(f"{'bubble' if bubble else 'idle'} of {seconds:.3g} s ended", cause, worker)
         case r.TaskRecord() | r.TaskFailure() if alone:
             return _task(body)
+        case r.StagingRecord() if alone:
+            return _staging(body)
     return None
 
 
-def _of_version(body: r.RecordBody, version: int) -> Transition | None:
+def _of_version(body: r.RecordBody, version: int, alone: bool) -> Transition | None:
     match body:
         case r.StepRecord(version=made, skipped=None) if made == version:
             return told(f"made by global step {body.global_step}", _step(body))
         case r.CheckpointRecord(version=kept, path=path) if kept == version:
             return told("in a checkpoint", path)
+        case r.StagingRecord(version=staged) if alone and staged == version:
+            return _staging(body)
         case r.EvaluationRecord(version=used, label=label) if used == version:
             return told(f"evaluated ({label})", f"global step {body.global_step}")
     return None
@@ -112,6 +116,13 @@ def _task(body: r.RecordBody) -> Transition | None:
         case r.TaskFailure(worker=worker, task=task, reason=reason, message=message):
             return told(f"{task} failed ({reason})", message, worker)
     return None
+
+
+def _staging(body: r.StagingRecord) -> Transition:
+    if body.error:
+        return told(f"version {body.version} not staged", body.error, body.worker)
+    seconds = (body.end_ns - body.start_ns) / 1e9
+    return told(f"version {body.version} staged in {seconds:.3g} s", f"{body.num_bytes} bytes", body.worker)
 
 
 def _restart(body: r.RestartRecord) -> Transition:

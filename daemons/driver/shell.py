@@ -366,4 +366,5 @@ class Driver:
         return Welcome(session=session, epoch=self._journal.epoch, heartbeat_s=self._heartbeat_s)
 
     def _problems(self) -> tuple[str, ...]:
-        return ((self._room.reason,) if self._room.reason else ()) + self._sessions.problems()
+        own = (self._room.reason,) if self._room.reason else ()
+        return own + self._server.turned_away() + self._sessions.problems()

@@ -41,6 +41,9 @@ log = logger()
 class Line(Protocol):
     """The recorder's end of the control plane (`digend.net.link.Link`)."""
 
+    @property
+    def trouble(self) -> str: ...
+
     async def connected(self) -> None: ...
 
     def send(self, message: object) -> bool: ...
@@ -126,7 +129,10 @@ class Recorder:
                     ("write", self._write()),
                     ("drain", self._drain()),
                     ("signs of life", self._notifier.keep_alive()),
-                    ("presence", tell(self._notifier, self._caught_up, self._joined, self._in_words)),
+                    (
+                        "presence",
+                        tell(self._notifier, self._caught_up, self._joined, self._in_words, lambda: self._link.trouble),
+                    ),
                 )
             ]
             code = await self._ended

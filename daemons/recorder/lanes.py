@@ -11,6 +11,7 @@ from digend.telemetry.timeline import Mark, Span
 
 LABEL_WIDTH, LANE, PITCH, TOP = 128, 24, 34, 8
 NUM_BINS = 180
+_STRIP = 5
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -67,8 +68,9 @@ def detail(
     origin_ns: int,
     width: float,
     max_spans: int = 5000,
+    stagings: Sequence[Span] = (),
 ) -> Lanes:
-    """Every span that touches the window, cut at its edges."""
+    """Every span that touches the window, cut at its edges; what was staged meanwhile as a strip below the lane."""
     window = _Window(start_ns, end_ns, width)
     inside = [span for span in spans if span.end_ns > start_ns and span.start_ns < end_ns][-max_spans:]
     workers = sorted({span.worker for span in inside})
@@ -80,11 +82,30 @@ def detail(
         box_width = max(round(window.x(span.end_ns) - x, 2), 0.3)
         title = f"{span.title}: {length:.3f} s, from {(span.start_ns - origin_ns) / 1e9:.2f} s"
         boxes.append(Box(x=x, y=y, width=box_width, height=LANE, kind=span.kind, title=title))
+    boxes += _strips(window, workers, stagings, origin_ns, max_spans)
     return _lanes(window, workers, marks, origin_ns, boxes=boxes)
 
 
-def overview(spans: Sequence[Span], marks: Sequence[Mark], *, origin_ns: int, width: float) -> Lanes:
-    """Shares of time by kind in `NUM_BINS` columns from the first span to the last."""
+def _strips(
+    window: _Window, workers: Sequence[str], stagings: Sequence[Span], origin_ns: int, max_spans: int
+) -> list[Box]:
+    """Stagings in the window, below the lanes of their workers."""
+    boxes = []
+    for span in stagings[-max_spans:]:
+        if span.worker not in workers or span.end_ns <= window.start_ns or span.start_ns >= window.end_ns:
+            continue
+        x, y = window.x(span.start_ns), float(TOP + workers.index(span.worker) * PITCH + LANE + 1)
+        length, since = (span.end_ns - span.start_ns) / 1e9, (span.start_ns - origin_ns) / 1e9
+        title = f"{span.title}: {length:.3f} s, from {since:.2f} s"
+        width = max(round(window.x(span.end_ns) - x, 2), 0.3)
+        boxes.append(Box(x=x, y=y, width=width, height=_STRIP, kind=span.kind, title=title))
+    return boxes
+
+
+def overview(
+    spans: Sequence[Span], marks: Sequence[Mark], *, origin_ns: int, width: float, stagings: Sequence[Span] = ()
+) -> Lanes:
+    """Shares of time by kind in `NUM_BINS` columns from the first span to the last, and stagings as they were."""
     start_ns = min((span.start_ns for span in spans), default=0)
     window = _Window(start_ns, max((span.end_ns for span in spans), default=1), width)
     workers = sorted({span.worker for span in spans})
@@ -108,7 +129,8 @@ def overview(spans: Sequence[Span], marks: Sequence[Mark], *, origin_ns: int, wi
                     Box(x=left, y=hover_y, width=right - left, height=LANE, kind="hover", title=f"{worker}: {text}")
                 )
         stacks.extend(Stack(kind=kind, path="".join(path)) for kind, path in paths.items())
-    return _lanes(window, workers, marks, origin_ns, stacks=stacks, hovers=hovers)
+    strips = _strips(window, workers, stagings, origin_ns, NUM_BINS * len(workers))
+    return _lanes(window, workers, marks, origin_ns, boxes=strips, stacks=stacks, hovers=hovers)
 
 
 def short_names(workers: Iterable[str]) -> dict[str, str]:
@@ -128,6 +150,7 @@ _BOTTOM_UP = (
     "update",
     "optimizer",
     "publish",
+    "switch",
     "stage",
     "fetch",
     "load",

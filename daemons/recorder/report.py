@@ -115,7 +115,7 @@ def _gallery(folder: Path, story: Story) -> Gallery:
 
 def _timelines(story: Story) -> Timelines | None:
     timeline, view = story.timeline, story.detail()
-    spans, marks = timeline.spans, timeline.marks
+    spans, marks, stagings = timeline.spans, timeline.marks, timeline.stagings
     if not spans:
         return None
     origin = view.job.started_ns or view.job.submitted_ns
@@ -124,10 +124,10 @@ def _timelines(story: Story) -> Timelines | None:
     begin, end = (steps[-1 - _DETAIL_STEPS], steps[-1]) if len(steps) > _DETAIL_STEPS else (first, last)
     width = min(max((last - first) / 1e9 * 40, _DETAIL_WIDTH), _MAX_FULL_WIDTH)
     return Timelines(
-        overview=overview(spans, marks, origin_ns=origin, width=_OVERVIEW_WIDTH),
-        recent=detail(spans, marks, begin, end, origin_ns=origin, width=_DETAIL_WIDTH),
-        full=detail(spans, marks, first, last, origin_ns=origin, width=width),
-        kinds=sorted({span.kind for span in spans}),
+        overview=overview(spans, marks, origin_ns=origin, width=_OVERVIEW_WIDTH, stagings=stagings),
+        recent=detail(spans, marks, begin, end, origin_ns=origin, width=_DETAIL_WIDTH, stagings=stagings),
+        full=detail(spans, marks, first, last, origin_ns=origin, width=width, stagings=stagings),
+        kinds=sorted({span.kind for span in (*spans, *stagings)}),
         num_dropped=timeline.num_dropped,
     )
 

@@ -36,6 +36,7 @@ _COLOURS = {
     "update",
     "optimizer",
     "publish",
+    "switch",
     "stage",
     "fetch",
     "load",

@@ -40,6 +40,8 @@ class StagedVersion:
     weights: WeightsRef
     tensors: Mapping[str, Array]
     num_bound: int
+    pull_ns: int = 0
+    check_ns: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

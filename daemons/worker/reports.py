@@ -29,6 +29,11 @@ log = logger()
 class Line(Protocol):
     """The worker's end of the control plane (`digend.net.link.Link`)."""
 
+    @property
+    def trouble(self) -> str:
+        """Why no driver lets this process in, in words; empty where one does, or none is there."""
+        ...
+
     async def connected(self) -> None: ...
 
     def send(self, message: object) -> bool: ...

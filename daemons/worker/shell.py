@@ -102,7 +102,9 @@ class Worker:
             self._spawn("greet", self._greet())
             self._spawn("beat", self._beat())
             self._spawn("signs of life", self._notifier.keep_alive())
-            self._spawn("presence", tell(self._notifier, self._usable, self._joined, self._doing))
+            self._spawn(
+                "presence", tell(self._notifier, self._usable, self._joined, self._doing, lambda: self._link.trouble)
+            )
             if self._metrics is not None:
                 self._spawn("metrics", self._metrics.watch(self._glance))
             code = await self._ended

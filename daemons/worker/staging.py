@@ -6,6 +6,7 @@ tensor it was published with is here and binds.
 """
 
 import asyncio
+import time
 from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -72,7 +73,15 @@ class Staging:
     def news(self, session: str, only: Key | None = None) -> list[Staged | StageFailed]:
         """What there is to report, of one version or of all (to a new session), until it is retired."""
         ready = [
-            Staged(session=session, job=job, incarnation=incarnation, version=version, num_bound=staged.num_bound)
+            Staged(
+                session=session,
+                job=job,
+                incarnation=incarnation,
+                version=version,
+                num_bound=staged.num_bound,
+                pull_ns=staged.pull_ns,
+                check_ns=staged.check_ns,
+            )
             for (job, incarnation, version), staged in self._ready.items()
             if only in (None, (job, incarnation, version))
         ]
@@ -91,15 +100,24 @@ class Staging:
 
     async def _stage(self, key: Key, weights: WeightsRef) -> None:
         try:
+            begun_ns = time.perf_counter_ns()
             tensors = await self._pull(weights)
+            pulled_ns = time.perf_counter_ns()
             num_bound = await self._means.check(weights, tensors)
+            checked_ns = time.perf_counter_ns()
             if not num_bound == len(tensors) == weights.num_tensors:
                 raise TaskFault(
                     "weights",
                     f"policy version {weights.version}: {num_bound} of {len(tensors)} pulled tensors bind, "
                     f"{weights.num_tensors} were published",
                 )
-            self._ready[key] = StagedVersion(weights=weights, tensors=tensors, num_bound=num_bound)
+            self._ready[key] = StagedVersion(
+                weights=weights,
+                tensors=tensors,
+                num_bound=num_bound,
+                pull_ns=pulled_ns - begun_ns,
+                check_ns=checked_ns - pulled_ns,
+            )
         except Exception as error:
             self._failed[key] = explain(error)
             log.warning("version not staged", job=key[0], version=key[2], error=str(error))

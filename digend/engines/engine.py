@@ -11,7 +11,7 @@ the parameters' names, shapes and types, never their values.
 import gc
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager, nullcontext
 from pathlib import Path
 from typing import Literal, cast
 
@@ -201,7 +201,7 @@ class LocalEngine:
 
     def _generate(self, task: GenerateTask, context: Context) -> GenerateResult:
         job = self._loaded(task.job)
-        with job.policy.using(EMA if task.purpose == "evaluate" else OLD):
+        with self._drawn_with(job, EMA if task.purpose == "evaluate" else OLD, context):
             return rollout.generate(job, task, context)
 
     def _score(self, task: ScoreTask, context: Context) -> ScoreResult:
@@ -252,6 +252,19 @@ class LocalEngine:
         if self._device.startswith("cuda"):
             gc.collect()
             torch.cuda.empty_cache()
+
+    @contextmanager
+    def _drawn_with(self, job: Job, copy: str, context: Context) -> Iterator[None]:
+        """The weights that samples are drawn with, and after them those that learn: a trainer's change of mode."""
+        stage = context.stage if self._role == "trainer" else nullcontext
+        with ExitStack() as weights:
+            with stage("switch"):
+                weights.enter_context(job.policy.using(copy))
+            try:
+                yield
+            finally:
+                with stage("switch"):
+                    weights.close()
 
     @contextmanager
     def _exactness(self) -> Iterator[None]:

@@ -28,7 +28,8 @@ class Channel:
     def __init__(
         self, socket_type: int, *, copy_threshold: int = 65536, context: "zmq.Context[Any] | None" = None
     ) -> None:
-        self.socket: Any = zmq.asyncio.Socket(context or zmq.Context.instance(), socket_type)
+        self._context = context or zmq.Context.instance()
+        self.socket: Any = zmq.asyncio.Socket(self._context, socket_type)
         self._plain: Any = zmq.Socket.shadow(self.socket)
         self._plain.copy_threshold = copy_threshold
         self._monitor: zmq.asyncio.Socket | None = None
@@ -63,11 +64,12 @@ class Channel:
                 return True
         return False
 
-    def watch(self) -> None:
-        """Keeps what happens to the connection for `events`. Before connect."""
+    def watch(self, events: int = EVENTS) -> None:
+        """Keeps what happens to the connection for `events`. Before connect or bind."""
         address = f"inproc://watch-{next(_NUMBERS)}"
-        self._plain.monitor(address, EVENTS)
-        self._monitor = zmq.asyncio.Socket(zmq.Context.instance(), zmq.PAIR)
+        self._plain.monitor(address, events)
+        self._monitor = zmq.asyncio.Socket(self._context, zmq.PAIR)
+        self._monitor.set(zmq.RCVHWM, 0)  # with a full pipe ZeroMQ's thread would wait, and all its sockets with it
         self._monitor.connect(address)
 
     async def events(self) -> AsyncIterator[int]:
@@ -83,10 +85,14 @@ class Channel:
         """What was sent before gets `linger_ms` to leave, in the background."""
         if self.socket.closed:
             return
+        self._look_away()
+        self.socket.close(linger_ms)
+
+    def _look_away(self) -> None:
         if self._monitor is not None:
             self._plain.disable_monitor()  # first: ZeroMQ would wait for a reader that is gone
             self._monitor.close(0)
-        self.socket.close(linger_ms)
+            self._monitor = None
 
     def close_bound(self, address: str, linger_ms: int) -> None:
         """The same for a bound socket; returns once the address is free to be bound again, or after CLOSE_MS.
@@ -95,6 +101,7 @@ class Channel:
         """
         if self.socket.closed:
             return
+        self._look_away()
         name = f"inproc://closing-{next(_NUMBERS)}"  # ZeroMQ lets go of its own name for it some time after
         monitor: zmq.Socket[bytes] = self._plain.get_monitor_socket(zmq.EVENT_CLOSED, name)
         self._plain.unbind(self._plain.last_endpoint)

@@ -4,7 +4,8 @@ Owns the socket, and with keys a context and its porter, because ZeroMQ asks one
 messages. Invariant: what has arrived through a socket with keys has a grant, or its key was taken off the list since.
 """
 
-from collections.abc import Collection
+import asyncio
+from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from threading import Thread
 from typing import Any
@@ -14,6 +15,7 @@ import zmq
 from digend.net.addresses import to_bind
 from digend.net.channel import Channel
 from digend.net.claims import AddressInUse
+from digend.net.handshake import FAILED
 from digend.net.porter import Porter, Refused, admitted
 from digend.net.security import Grant, Security
 from digend.net.sockets import prepare_router
@@ -40,11 +42,13 @@ class Doorway:
         *,
         roles: Collection[str] | None = None,
         refused: Refused = lambda key, address: None,
+        failed: Callable[[], None] | None = None,
         copy_threshold: int = 65536,
     ) -> None:
         """Binds a resolved address; keys are used on TCP. Raises BadAddress, AddressInUse, OSError.
 
-        `roles`: one of these is needed to get in; `refused(key, address)` is told who did not.
+        `roles`: one of these is needed to get in; `refused(key, address)` is told who did not, `failed` of a handshake
+        that did not come as far as a key.
         """
         self._security = security if endpoint.startswith("tcp://") else None
         self._roles = roles
@@ -57,6 +61,9 @@ class Doorway:
                 self._security.as_server(self.channel.socket)
                 self._porter = Porter(self._context, self._security, roles, refused)
                 self._porter.start()
+                if failed is not None:
+                    self.channel.watch(FAILED)
+                    self._watching = asyncio.create_task(self._watch(failed), name="handshakes")
             self.address = _bound(self.channel.socket, to_bind(endpoint))
         except (OSError, ValueError):
             self.channel.close(0)
@@ -86,6 +93,10 @@ class Doorway:
         """What was sent before gets `linger_ms` to leave, in the background. The address is free when it returns."""
         self.channel.close_bound(self.address, linger_ms)
         self._end()
+
+    async def _watch(self, failed: Callable[[], None]) -> None:
+        async for _ in self.channel.events():
+            failed()
 
     def _arrival(self, frames: list[Any]) -> Arrival:
         if self._security is None:

@@ -17,6 +17,9 @@ EVENTS = (
     | zmq.EVENT_DISCONNECTED
 )
 
+FAILED = zmq.EVENT_HANDSHAKE_FAILED_PROTOCOL | zmq.EVENT_HANDSHAKE_FAILED_NO_DETAIL
+"""What a server hears of who did not get as far as to show a key."""
+
 
 def event_of(frames: Sequence[bytes]) -> int:
     """The event of a monitor's message. Source: zmq_socket_monitor(3); pyzmq's own parser imports asyncio."""

@@ -5,6 +5,7 @@ message that it may send, or as a `Fault`; nothing a peer does ends the loop. Wh
 role's, and is looked at before the fields of a message are. One task iterates, for the socket's whole life.
 """
 
+import time
 from collections.abc import AsyncIterator, Callable, Collection
 from dataclasses import dataclass
 
@@ -16,6 +17,7 @@ from digend.net.doorway import Arrival, Doorway
 from digend.net.flight import InFlight
 from digend.net.porter import Refused
 from digend.net.security import Grant, Security
+from digend.net.turned_away import WHO, TurnedAway
 from digend.wire.codec import decode, frame
 from digend.wire.errors import Malformed, NotAllowed, NotListed, ProtocolError
 from digend.wire.verbs import FROM_ROLE, TO_DRIVER
@@ -43,7 +45,9 @@ RoleOf = Callable[[bytes], str | None]
 class ControlServer:
     """Made by `bind`. `address` is the real endpoint, with the port where a free one was asked for."""
 
-    def __init__(self, doorway: Doorway, claim: Claim | None, allowed: Collection[type]) -> None:
+    def __init__(
+        self, doorway: Doorway, claim: Claim | None, allowed: Collection[type], turned_away: TurnedAway | None = None
+    ) -> None:
         self.address = doorway.address
         self._doorway = doorway
         self._channel = doorway.channel
@@ -52,6 +56,7 @@ class ControlServer:
         self._flights: dict[bytes, InFlight] = {}
         self._grants: dict[bytes, Grant] = {}
         self._role_of: RoleOf = lambda peer: None
+        self._turned_away = turned_away or TurnedAway()
 
     @classmethod
     async def bind(
@@ -61,16 +66,29 @@ class ControlServer:
         allowed: Collection[type] = TO_DRIVER,
         security: Security | None = None,
         refused: Refused = lambda key, address: None,
+        suspected: Callable[[str], None] = lambda why: None,
     ) -> "ControlServer":
-        """`refused(key, address)` is told whose handshake was refused.
+        """`refused(key, address)` is told whose handshake was refused, `suspected(why)` that others fail again and
+        again.
 
         Raises BadAddress (NeedsKeys), AddressInUse, or OSError where the socket's folder cannot be written.
         """
         endpoint = resolve(address, wildcard=True, keyed=security is not None)
         path = socket_path(endpoint)
         claim = Claim(path) if path else None
+        away = TurnedAway()
+
+        def turned_away(public: str, address: str) -> None:
+            away.refused(public, address, time.monotonic())
+            refused(public, address)
+
+        def failed() -> None:
+            if away.broke_off(time.monotonic()):
+                suspected(WHO)
+
         try:  # without copies, so that every message can be tracked
-            return cls(Doorway(endpoint, security, refused=refused, copy_threshold=0), claim, allowed)
+            doorway = Doorway(endpoint, security, refused=turned_away, failed=failed, copy_threshold=0)
+            return cls(doorway, claim, allowed, away)
         except (OSError, ValueError):
             if claim:
                 claim.release()
@@ -123,6 +141,10 @@ class ControlServer:
             return False
         self._flights[peer] = flight
         return True
+
+    def turned_away(self) -> tuple[str, ...]:
+        """Who did not get in lately, in words."""
+        return self._turned_away.words(time.monotonic())
 
     def in_flight(self, peer: bytes) -> int:
         """Bytes sent to the peer that still wait in this process; at most PEER_LIMIT_BYTES."""

@@ -6,17 +6,22 @@ never spread over the rest.
 
 The window runs from the job's first `preparing` or `running` to its end, or to the newest record while it
 runs. A worker that was lost or not there yet is `absent`; one of which the job asked nothing has no row. The
-names: a receipt's own stages (with `assist_` before them where the trainer generated), `load`, `evaluate`,
+names: a receipt's own stages (with `assist_` before them where the trainer generated), `switch`, `load`, `evaluate`,
 `checkpoint`, `dispatch` (what the driver and the wire took on top of the receipt), `idle: CAUSE`,
 `bubble: CAUSE`, `absent`, `other`.
+
+`switch` is a trainer's change between training and generating: the exchange of weights as its receipts have it, and
+what updates after TAG take longer than others, by the estimate that the core plans with. Versions are staged while
+tasks run: that is told beside the table, because a second of it is one of the table's too.
 """
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
-from digend.wire.records import IdleRecord, JobState, Record, TaskRecord, WorkerState
+from digend.wire.records import IdleRecord, JobState, Record, StagingRecord, TaskRecord, WorkerState
 
 OTHER = "other"
+SWITCH = "switch"
 ABSENT = "absent"
 FINAL_STATES = ("completed", "failed", "cancelled")
 
@@ -50,6 +55,8 @@ class StageTable:
     wall_s: float
     unaccounted_share: float
     bubble_share: float
+    staging_s: dict[str, float] = field(default_factory=dict)
+    """By worker: of its seconds those in which it staged a policy version in the background."""
 
 
 def task_stages(record: TaskRecord) -> Iterator[tuple[str, int]]:
@@ -65,11 +72,15 @@ def task_stages(record: TaskRecord) -> Iterator[tuple[str, int]]:
 
 def _receipt_stages(record: TaskRecord, busy: int) -> Iterator[tuple[str, int]]:
     prefix = "assist_" if record.task == "assist" else ""
-    left = busy
-    for stage, duration in record.receipt.stages:
-        counted = min(duration, left)
+    told = dict(record.receipt.stages)
+    switch = min(max(record.switch_ns - told.get(SWITCH, 0), 0), told.get(record.task, busy))
+    if switch:
+        yield SWITCH, switch
+    left = busy - switch
+    for stage, duration in told.items():
+        counted = min(duration - (switch if stage == record.task else 0), left)
         left -= counted
-        yield prefix + stage, counted
+        yield SWITCH if stage == SWITCH else prefix + stage, counted
     yield _OWN_STAGES.get(record.task, OTHER), left
 
 
@@ -84,6 +95,7 @@ class StageLedger:
         self._rows: dict[str, dict[str, int]] = {}
         self._absent_since: dict[str, int | None] = {}
         self._absent_ns: dict[str, int] = {}
+        self._staging_ns: dict[str, int] = {}
         self._start_ns: int | None = None
         self._end_ns: int | None = None
         self._last_ns = 0
@@ -100,6 +112,9 @@ class StageLedger:
             self._count(body.worker, body.start_ns, body.end_ns, ((idle_stage(body), body.end_ns - body.start_ns),))
         elif isinstance(body, TaskRecord):
             self._count(body.worker, body.start_ns, body.end_ns, task_stages(body))
+        elif isinstance(body, StagingRecord):
+            inside = self._clipped(body.start_ns, body.end_ns)
+            self._staging_ns[body.worker] = self._staging_ns.get(body.worker, 0) + inside
 
     def table(self) -> StageTable:
         """What the records so far say; before the job started an empty table."""
@@ -120,6 +135,7 @@ class StageLedger:
             wall_s=wall / 1e9,
             unaccounted_share=wrong / total if total else 0.0,
             bubble_share=bubbles / total if total else 0.0,
+            staging_s={worker: ns / 1e9 for worker, ns in sorted(self._staging_ns.items()) if worker in rows},
         )
 
     def _add_state(self, at_ns: int, state: str) -> None:

@@ -77,6 +77,7 @@ class Summary:
             evaluations=tuple(self._evaluations),
             last_step=dict(self._last_step),
             stage_seconds=table.seconds,
+            staging_seconds=table.staging_s,
             counters=dict(sorted(self._counters.items())),
             checkpoint=self._checkpoint.path if self._checkpoint else None,
             pipeline=self._pipeline,

@@ -4,7 +4,7 @@ Owns the cut of records into spans. Knows no pixels and no files. Invariant: at 
 the newest; how many were dropped is counted, so that the report can say from when on it shows the run.
 
 The stages inside one task are drawn in the receipt's order with the dispatch time split before and after:
-the receipt has durations, not instants.
+the receipt has durations, not instants. A policy version is staged while tasks run, so these spans are kept apart.
 """
 
 from collections import deque
@@ -17,6 +17,7 @@ from digend.wire.records import (
     JobState,
     Record,
     RestartRecord,
+    StagingRecord,
     StepRecord,
     TaskRecord,
 )
@@ -28,6 +29,7 @@ STAGE_KINDS = {
     "update": "update",
     "optimizer": "optimizer",
     "publish": "publish",
+    "switch": "switch",
     "stage": "stage",
     "swap": "stage",
     "checkpoint": "checkpoint",
@@ -93,6 +95,7 @@ class Timeline:
         self._spans: deque[Span] = deque(maxlen=limit)
         self._marks: deque[Mark] = deque(maxlen=limit)
         self._phases: deque[Phase] = deque(maxlen=limit)
+        self._stagings: deque[Span] = deque(maxlen=limit)
         self.job = ""
         self.num_spans = 0
 
@@ -109,6 +112,11 @@ class Timeline:
         return tuple(self._phases)
 
     @property
+    def stagings(self) -> tuple[Span, ...]:
+        """Policy versions on their way to workers, in the background of their tasks."""
+        return tuple(self._stagings)
+
+    @property
     def num_dropped(self) -> int:
         return self.num_spans - len(self._spans)
 
@@ -120,6 +128,8 @@ class Timeline:
             self._phases.append(phase)
         if isinstance(body, TaskRecord):
             self._extend(task_spans(body))
+        elif isinstance(body, StagingRecord):
+            self._stagings.append(staging_span(body))
         elif isinstance(body, IdleRecord):
             kind = "bubble" if body.bubble else "idle"
             span = Span(
@@ -166,6 +176,20 @@ def task_spans(record: TaskRecord) -> list[Span]:
         )
         at += duration
     return spans
+
+
+def staging_span(record: StagingRecord) -> Span:
+    """From the driver's word to the worker's."""
+    pulled, checked = f"pulled in {record.pull_ns / 1e9:.3g} s", f"checked in {record.check_ns / 1e9:.3g} s"
+    took = f"{record.num_bytes / 1e6:.3g} MB, {pulled}, {checked}"
+    return Span(
+        worker=record.worker,
+        start_ns=record.start_ns,
+        end_ns=record.end_ns,
+        kind="stage",
+        title=f"stage policy version {record.version} · {f'failed: {record.error}' if record.error else took}",
+        stage="stage",
+    )
 
 
 def phase_of(record: Record) -> Phase | None:
@@ -223,4 +247,6 @@ def _describe(record: TaskRecord) -> str:
         parts.append(f"policy version {record.version}")
     if record.num_samples > 0:
         parts.append(f"{record.num_samples} samples")
+    if record.switched:
+        parts.append(f"after a switch to {'training' if record.task == 'update' else 'generating'}")
     return ", ".join(parts)

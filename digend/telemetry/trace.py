@@ -4,12 +4,14 @@ Owns the form of the events (Trace Event Format: "X" complete slices, "i" instan
 flows; times in microseconds). Knows no files but the one it writes. Invariants: the slices of a track nest or follow
 on each other; every flow has a start, an end, and slices to bind to.
 
-A node is a process, a worker a thread of it. A task is a slice around its stages. The job has a process of its own:
-global steps, and the pauses that have a name.
+A node is a process, a worker a thread of it. A task is a slice around its stages, a switch of the trainer's mode an
+instant where its task begins. What a worker stages while it works is a thread of its own, more than one where versions
+overlap. The job has a process of its own: global steps, and the pauses that have a name.
 """
 
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from digend.telemetry.timeline import Mark, Phase, Span, Timeline
@@ -23,17 +25,22 @@ _TRACKS = {"step": (1, "global steps"), "evaluation": (2, "evaluations"), "check
 
 
 def trace_events(
-    spans: Sequence[Span], phases: Sequence[Phase] = (), marks: Sequence[Mark] = (), job: str = ""
+    spans: Sequence[Span],
+    phases: Sequence[Phase] = (),
+    marks: Sequence[Mark] = (),
+    job: str = "",
+    stagings: Sequence[Span] = (),
 ) -> Iterator[Event]:
     """Names first, then slices by track and time, then flows. Times count from the first of all."""
-    begins = [min(span.start_ns, span.task.start_ns) if span.task else span.start_ns for span in spans]
+    begins = [min(span.start_ns, span.task.start_ns) if span.task else span.start_ns for span in (*spans, *stagings)]
     origin = min([*begins, *(phase.start_ns for phase in phases)], default=0)
-    places = _places(dict.fromkeys(span.worker for span in spans))
+    staged = _in_turn(stagings)
+    places = _places(dict.fromkeys(span.worker for span in (*spans, *staged)))
     yield from _names(places, phases, job)
     for phase in phases:
         yield from _of_phase(phase, origin)
     for worker, (process, thread) in places.items():
-        for event in _of_worker([span for span in spans if span.worker == worker], origin):
+        for event in _of_worker([span for span in (*spans, *staged) if span.worker == worker], origin):
             yield {**event, "pid": process, "tid": thread}
     if phases or job:
         for mark in marks:
@@ -55,7 +62,7 @@ def trace_events(
 
 def events_of(timeline: Timeline) -> Iterator[Event]:
     """Of all that a job's timeline has kept."""
-    return trace_events(timeline.spans, timeline.phases, timeline.marks, timeline.job)
+    return trace_events(timeline.spans, timeline.phases, timeline.marks, timeline.job, timeline.stagings)
 
 
 def write_trace(path: Path, events: Iterable[Event]) -> None:
@@ -124,6 +131,8 @@ def _of_worker(spans: Sequence[Span], origin: int) -> Iterator[Event]:
             told = span.task
             name = f"{told.task} {told.micro_batch}" if told.micro_batch >= 0 else told.task
             yield _slice(name, "task", told.start_ns, told.end_ns, origin, _task_args(told))
+            if told.switched:
+                yield _switch(told, origin)
         name = span.stage or (f"{span.kind}: {span.cause}" if span.cause else span.kind)
         args: dict[str, object] = {"cause": span.cause} if span.cause else {"what": span.title}
         yield _slice(name.replace("assist_", "TAG: "), span.kind, span.start_ns, span.end_ns, origin, args)
@@ -136,6 +145,25 @@ def _task_args(task: TaskRecord) -> dict[str, object]:
     told = {"micro_batch": task.micro_batch, "policy_version": task.version}
     args |= {name: number for name, number in told.items() if number >= 0}
     return args | ({"samples": task.num_samples} if task.num_samples else {})
+
+
+def _in_turn(stagings: Sequence[Span]) -> list[Span]:
+    """On the tracks `WORKER (staging)`, `WORKER (staging 2)`, ...: the slices of one do not overlap."""
+    ends: dict[str, list[int]] = {}
+    told = []
+    for span in sorted(stagings, key=lambda each: each.start_ns):
+        free_at = ends.setdefault(span.worker, [])
+        turn = next((at for at, end in enumerate(free_at) if end <= span.start_ns), len(free_at))
+        free_at[turn : turn + 1] = [span.end_ns]
+        told.append(replace(span, worker=f"{span.worker} (staging{f' {turn + 1}' if turn else ''})"))
+    return told
+
+
+def _switch(task: TaskRecord, origin: int) -> Event:
+    """Of the trainer's mode, before a task that needs the other one."""
+    name = f"switch to {'training' if task.task == 'update' else 'generating'}"
+    args = {"estimated_ms": task.switch_ns / 1e6} if task.switch_ns else {}
+    return {"ph": "i", "s": "t", "name": name, "cat": "switch", "ts": _us(task.start_ns - origin), "args": args}
 
 
 def _instant(mark: Mark, origin: int) -> Event:

@@ -63,7 +63,31 @@ class TaskRecord:
     version: int = -1
     micro_batch: int = -1
     num_samples: int = 0
+    switched: bool = False
+    """A trainer that generated before trains now, or the other way round."""
+    switch_ns: int = 0
+    """Of such an update: how much longer it took than others, by the core's estimate from all of them; 0: not known."""
     kind: Literal["task"] = "task"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StagingRecord:
+    """A worker fetched a policy version while it went on with its tasks: from the driver's word to the worker's.
+
+    `pull_ns` and `check_ns` are the worker's own: the transfer of `num_bytes`, and the look at names, shapes and
+    digests. `error` says why it came to nothing.
+    """
+
+    worker: str
+    incarnation: int
+    version: int
+    start_ns: int
+    end_ns: int
+    num_bytes: int
+    pull_ns: int = 0
+    check_ns: int = 0
+    error: str = ""
+    kind: Literal["staging"] = "staging"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -246,6 +270,7 @@ RecordBody = Annotated[
     | OriginRecord
     | WorkerState
     | TaskRecord
+    | StagingRecord
     | TaskFailure
     | IdleRecord
     | Decision

@@ -68,7 +68,8 @@ class EvaluationView:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobDetail:
-    """`digenctl show job`, also `runs/ID/summary.json`. Seconds by worker and stage sum to wall time x workers."""
+    """`digenctl show job`, also `runs/ID/summary.json`. Seconds by worker and stage sum to wall time x workers;
+    `staging_seconds`: of these, by worker, those in which it staged a policy version in the background."""
 
     job: JobView
     seconds: float
@@ -79,6 +80,7 @@ class JobDetail:
     checkpoint: str | None
     pipeline: str | None
     num_records: int
+    staging_seconds: dict[str, float] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

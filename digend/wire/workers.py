@@ -118,6 +118,9 @@ class Staged:
     incarnation: int
     version: int
     num_bound: int
+    pull_ns: int = 0
+    check_ns: int = 0
+    """How long the transfer and the look at it took."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

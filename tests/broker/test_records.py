@@ -13,8 +13,9 @@ from broker.harness_engine import Sample, Slot
 from broker.harness_shell import Shell
 from broker.harness_times import Times
 from broker.spec import JobSpec
-from digend.wire.records import IdleRecord, StepRecord, TaskFailure, TaskRecord
-from digend.wire.tasks import ResultBody, SampleScore, TaskBody, TaskError
+from digend.telemetry.stages import stage_table, task_stages
+from digend.wire.records import IdleRecord, StagingRecord, StepRecord, TaskFailure, TaskRecord
+from digend.wire.tasks import Receipt, ResultBody, SampleScore, TaskBody, TaskError
 from tests.broker.audit import check_seconds
 from tests.broker.support import (
     GENERATOR,
@@ -53,6 +54,46 @@ KINDS: list[tuple[JobSpec, tuple[int, int]]] = [
     (job(deterministic=True), (2, 0)),
     (job(strategy="always", staleness=0.5, num_global_steps=4), (2, 0)),
 ]
+
+
+@pytest.mark.parametrize("strategy", ["always", "never"])
+def test_switches_and_stagings_are_told_and_the_table_still_sums_up(strategy: str) -> None:
+    simulation = finished(job(strategy=strategy, num_global_steps=4), times=ALL_SLOW)
+    table = stage_table(simulation.records["j1"])
+    assert table.unaccounted_share < 1e-9
+    for row in table.seconds.values():
+        assert sum(row.values()) == pytest.approx(table.wall_s, rel=1e-9)
+    tasks = [task for task in bodies(simulation, TaskRecord) if task.switched]
+    assert {task.worker for task in tasks} == ({TRAINER} if strategy == "always" else set())
+    assert ("switch" in table.seconds[TRAINER]) == (strategy == "always")
+    staged = bodies(simulation, StagingRecord)
+    assert {each.end_ns - each.start_ns for each in staged} == {ALL_SLOW.stage}
+    assert [each.version for each in staged if each.worker == GENERATOR] == [0, 1, 2, 3, 4][: len(staged) // 2]
+    assert table.staging_s[GENERATOR] == pytest.approx(ALL_SLOW.stage * len(staged) / 2 / S)
+
+
+def test_a_switch_that_no_receipt_tells_is_taken_from_the_update_it_is_part_of() -> None:
+    """A real trainer's caches are cold after TAG: its update takes longer, and nothing in it is called a switch."""
+    receipt = Receipt(total_ns=9 * S, stages=(("fetch", S), ("update", 8 * S)))
+    task = TaskRecord(worker="t", task="update", lease="", start_ns=0, end_ns=10 * S, receipt=receipt)
+    assert stages_of(replace(task, switched=True, switch_ns=3 * S)) == {
+        "switch": 3 * S,
+        "fetch": S,
+        "update": 5 * S,
+        "dispatch": S,
+    }
+    longer = stages_of(replace(task, switched=True, switch_ns=30 * S))
+    assert longer == {"switch": 8 * S, "fetch": S, "dispatch": S}, "no more than the update itself"
+    measured = replace(receipt, stages=(("switch", 2 * S), ("update", 7 * S)))
+    both = stages_of(replace(task, receipt=measured, switched=True, switch_ns=3 * S))
+    assert both == {"switch": 3 * S, "update": 6 * S, "dispatch": S}, "what the receipt tells of it counts once"
+
+
+def stages_of(task: TaskRecord) -> dict[str, int]:
+    told: dict[str, int] = defaultdict(int)
+    for stage, ns in task_stages(task):
+        told[stage] += ns
+    return {stage: ns for stage, ns in told.items() if ns}
 
 
 @pytest.mark.parametrize(("spec", "cluster"), KINDS)

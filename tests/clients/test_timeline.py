@@ -43,6 +43,10 @@ def test_the_chart(digenctl: Digenctl, run_folder: str) -> None:
     assert len(rows) == 2 * 3, "a row of the chart and one of the table for each worker"
     assert all(len(line) <= 90 for line in lines)
     assert "▓ TAG" in result.stdout
+    staging = [line for line in lines if line.startswith("  staging")]
+    assert staging
+    assert all("↓" in line for line in staging)
+    assert "↓ stage weights" in result.stdout
     assert "1 bubble: " in result.stdout
     assert "WORKER" in result.stdout
 

@@ -154,6 +154,66 @@ def test_a_daemon_that_is_refused_says_so_and_ends(
     wait_until(lambda: log in said(site) or log.replace("key=", "") in said(site), "the driver says so too")
 
 
+def test_a_wrong_key_of_the_driver_is_said_by_the_daemon_and_by_doctor(
+    site: Site, driver: subprocess.Popen[str]
+) -> None:
+    site.keygen("box-b", "recorder")
+    driver.send_signal(signal.SIGHUP)
+    wait_until(lambda: "settings were read again" in said(site), "the list was read")
+    node = Path(site.node("box-b", "recorder = true"))
+    mistaken = site.list.read_text().replace(read_pair(site.folder / "box-a.key").public, new_pair().public)
+    (site.folder / "mistaken.toml").write_text(mistaken)
+    node.write_text(node.read_text().replace('"keys.toml"', '"mistaken.toml"'))
+    log, statuses = site.folder / "recorder.log", socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
+    statuses.bind(f"\0{site.folder}")
+    with log.open("w") as file:
+        words = ["daemons.main", "recorder", "--node", str(node)]
+        environ = {**os.environ, "NOTIFY_SOCKET": f"@{site.folder}"}
+        recorder = subprocess.Popen([sys.executable, "-m", *words], cwd=ROOT, stderr=file, env=environ)
+        try:
+            wait_until(lambda: "does not let this process in" in log.read_text(), "the recorder says so")
+            statuses.settimeout(20)
+            while b"is the key of its role in keys.toml" not in (heard := statuses.recv(4096)):
+                assert heard
+            assert heard.startswith(b"STATUS=waiting for the driver: tcp://127.0.0.1:")
+            doctor = site.digenctl("doctor", key="ada")
+        finally:
+            recorder.kill()
+            recorder.wait()
+            statuses.close()
+    assert log.read_text().count("does not let this process in") == 1, "once"
+    assert doctor.returncode == 3
+    assert "handshakes failed in the last 5 minutes: some process has another key of the driver" in doctor.stdout
+    assert "handshakes fail" in said(site)
+
+
+def test_garbage_and_half_handshakes_keep_nobody_out(site: Site, driver: subprocess.Popen[str]) -> None:
+    greeting = b"\xff" + bytes(8) + b"\x7f\x03\x00CURVE" + bytes(15) + b"\x00" + bytes(31)
+    parts = (b"", b"GET / HTTP/1.1\r\n\r\n", os.urandom(4096), greeting[:11], greeting, greeting + os.urandom(202))
+    left_open = []
+    for data in parts * 20:
+        peer = socket.create_connection(("127.0.0.1", site.port))
+        peer.sendall(data)
+        left_open.append(peer)
+    assert site.digenctl("jobs", key="ada").returncode == 0
+    for peer in left_open:
+        peer.close()
+    wait_until(lambda: "handshakes fail" in said(site), "the driver says so")
+    assert "handshakes failed" in site.digenctl("doctor", key="ada").stdout
+    assert site.digenctl("jobs", key="ada").returncode == 0
+    assert driver.poll() is None
+    assert said(site).count("handshakes fail") == 1, "however many there are"
+
+
+def test_an_emptied_list_is_refused_and_the_old_one_stays(site: Site, driver: subprocess.Popen[str]) -> None:
+    site.list.write_text("")
+    driver.send_signal(signal.SIGHUP)
+    wait_until(lambda: "no key has the role driver" in said(site), "the list was refused")
+    assert site.digenctl("jobs", key="ada").returncode == 78, "no key of the driver is known here any more"
+    site.list.write_text("\n".join(site.listed))
+    assert site.digenctl("jobs", key="ada").returncode == 0, "the driver kept what it had"
+
+
 def test_status_says_whose_traffic_is_encrypted(site: Site, driver: subprocess.Popen[str]) -> None:
     words = ["daemons.main", "recorder", "--node", site.node("box-a", "recorder = true")]
     recorder = subprocess.Popen([sys.executable, "-m", *words], cwd=ROOT, stderr=subprocess.DEVNULL)

@@ -125,6 +125,27 @@ def test_reload_takes_what_changed_without_a_restart(host: Host) -> None:
     host.becomes(DRIVER, "ActiveState", "active")
 
 
+def test_reload_of_a_broken_list_of_keys_fails_and_changes_nothing(host: Host) -> None:
+    entry = host.run("/opt/digend/bin/digenctl", "keygen", "lab", "--role", "driver", "--out", "/etc/digend/key")
+    host.run("chown", "digend", "/etc/digend/key")
+    host.write("/etc/digend/keys.toml", entry)
+    keys = {"private": "/etc/digend/key", "allowed": "/etc/digend/keys.toml"}
+    host.configure(driver={}, recorder=True, keys=keys)
+    host.systemctl("restart", "digend")
+    pid = host.show(DRIVER, "MainPID")
+    host.write("/etc/digend/keys.toml", entry.replace("driver", "client"))
+    failed = host.execute("systemctl", "reload", "digend")
+    assert failed.returncode != 0
+    assert host.says("digend", "no key has the role driver")
+    wait_until(lambda: "settings refused at" in host.show(DRIVER, "StatusText"), "the driver's status says so")
+    host.write("/etc/digend/keys.toml", entry)
+    host.systemctl("reload", "digend")
+    wait_until(lambda: "refused" not in host.show(DRIVER, "StatusText"), "all is well again")
+    assert host.show(DRIVER, "MainPID") == pid
+    host.configure(driver={}, recorder=True)
+    host.systemctl("restart", "digend")
+
+
 def test_reload_of_a_broken_file_fails_and_changes_nothing(host: Host) -> None:
     pid = host.show(DRIVER, "MainPID")
     host.write(SETTINGS, 'log_level = "loud"\n' + settings_file(driver={}, recorder=True))

@@ -20,6 +20,7 @@ from digend.net.blobs import BlobClient, BlobLost, BlobServer
 from digend.net.client import Client, DriverUnreachable, NotAdmitted
 from digend.net.link import Link
 from digend.net.server import ControlServer, Fault
+from digend.net.turned_away import KEPT_S, MAX_KEYS, TurnedAway
 from digend.wire.codec import encode
 from digend.wire.errors import Malformed, NotAllowed, NotListed
 from digend.wire.protocol import PROTOCOL, Refused
@@ -138,6 +139,45 @@ async def test_a_wrong_driver_key_is_suspected_and_tried_again(keys: Keys, serve
         Client(server.address, 1.0, security=mistaken.of("ada")) as client,
     ):
         await asyncio.to_thread(client.request, ListNodes(request="r"), NodeList)
+
+
+async def test_the_driver_says_who_did_not_get_in(keys: Keys) -> None:
+    suspicions: list[str] = []
+    server = await ControlServer.bind(LOCAL, security=keys.of("box-a"), suspected=suspicions.append)
+    stranger = keys.stranger()
+    assert server.turned_away() == ()
+    link = Link.connect(server.address, security=stranger)
+    assert isinstance(await _last(link), Refused)
+    link.close(0)
+    assert [stranger.key.public in line and "127.0.0.1" in line for line in server.turned_away()] == [True]
+    mistaken = Link.connect(server.address, security=Keys().of("box-b"))
+    reading = asyncio.create_task(_last(mistaken))
+    async with asyncio.timeout(10):
+        while len(server.turned_away()) < 2:  # noqa: ASYNC110
+            await asyncio.sleep(0.01)
+    assert "another key of the driver" in server.turned_away()[1]
+    assert len(suspicions) == 1, "said once"
+    reading.cancel()
+    mistaken.close(0)
+    link = Link.connect(server.address, security=keys.of("box-b"))
+    await link.connected()
+    assert link.send(BEAT)
+    assert (await _next(server))[1] == BEAT
+    link.close(0)
+    server.close(0)
+
+
+def test_who_was_turned_away_is_forgotten_and_bounded() -> None:
+    away = TurnedAway()
+    for number in range(50):
+        away.refused(f"key{number}", "10.0.0.2", float(number))
+    assert len(away.words(50.0)) == MAX_KEYS
+    assert [away.broke_off(60.0) for _ in range(5)] == [False, False, True, False, False]
+    assert away.words(61.0)[-1].startswith("5 handshakes failed")
+    assert away.words(60.0 + KEPT_S) == ()
+    for _ in range(2000):
+        away.broke_off(1000.0)
+    assert away.words(1000.0)[0].startswith("1000 or more handshakes failed")
 
 
 @pytest.mark.parametrize("keyed_side", ["driver", "worker"])

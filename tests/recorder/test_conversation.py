@@ -21,6 +21,8 @@ TIMING = RecorderTiming(lost_s=5.0, first_retry_s=0.01, last_retry_s=0.02, drain
 class Wire:
     """Both ends of a link in memory. `up` is False while no driver is there."""
 
+    trouble = ""
+
     def __init__(self) -> None:
         self.up = True
         self.said: asyncio.Queue[object] = asyncio.Queue()

@@ -98,6 +98,28 @@ def test_instances_of_a_box(tmp_path: Path) -> None:
     assert done.stdout.split() == ["digend-driver.service", "digend-generator@0.service"]
 
 
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        ("", "no key has the role driver"),
+        ("[[kee]]\n", "kee: unknown key; did you mean key?"),
+        ("[[key]\n", "keys.toml:1"),
+        (None, "no such file"),
+    ],
+)
+def test_a_reload_reads_the_list_of_keys_too(tmp_path: Path, text: str | None, told: str) -> None:
+    (tmp_path / "node.toml").write_text('[driver]\n[keys]\nallowed = "keys.toml"\nprivate = "key"\n')
+    if text is not None:
+        (tmp_path / "keys.toml").write_text(text)
+    assert digend("node-instances", str(tmp_path / "node.toml")).returncode == 0, (
+        "units start, daemons say what is wrong"
+    )
+    done = digend("node-instances", "--keys", str(tmp_path / "node.toml"))
+    assert done.returncode == 78
+    assert told in done.stderr
+    assert "node-instances --system --keys" in (ROOT / "systemd" / "digend.service").read_text()
+
+
 def test_instances_of_a_bad_node_file(tmp_path: Path) -> None:
     path = tmp_path / "node.toml"
     path.write_text("[drivr]\n")

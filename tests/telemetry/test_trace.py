@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -9,7 +10,8 @@ import pytest
 
 from digend.telemetry.timeline import Timeline
 from digend.telemetry.trace import events_of, write_trace
-from digend.wire.records import IdleRecord, Record, TaskRecord
+from digend.wire.records import IdleRecord, Record, StagingRecord, TaskRecord
+from tests.broker.support import MS, TIMES, S, finished, job
 from tests.recorder.plausible import plausible_run
 from tests.telemetry.test_explain import ran
 from tests.telemetry.trace_format import check_trace
@@ -68,8 +70,43 @@ def test_a_node_is_a_process_and_a_worker_a_thread_of_it(records: list[Record]) 
     assert "job j1" in names
     workers = {record.body.worker for record in records if isinstance(record.body, TaskRecord)}
     threads = {event["args"]["name"] for event in told if event["name"] == "thread_name" and event["pid"] > 1}
-    assert {"/".join(worker.split("/")[1:]) for worker in workers} == threads
+    short = {"/".join(worker.split("/")[1:]) for worker in workers}
+    assert short == {thread for thread in threads if "(staging" not in thread}
+    assert {thread.partition(" (staging")[0] for thread in threads} == short
     assert names - {"job j1"} == {f"node {worker.split('/')[0]}" for worker in workers}
+
+
+def test_a_switch_of_the_trainers_mode_is_told_where_it_was() -> None:
+    times = replace(TIMES, switch=40 * MS)
+    records = finished(job(strategy="always", num_global_steps=3), times=times).records["j1"]
+    told = events(records)
+    switched = [record.body for record in records if isinstance(record.body, TaskRecord) and record.body.switched]
+    marks = [event["name"] for event in told if event.get("cat") == "switch" and event["ph"] == "i"]
+    assert [{"update": "switch to training"}.get(task.task, "switch to generating") for task in switched] == marks
+    assert {"switch to training", "switch to generating"} == set(marks), "there was TAG, and an update after it"
+    slices = [event for event in told if event.get("cat") == "switch" and event["ph"] == "X"]
+    assert {event["dur"] for event in slices} == {40_000.0}, "what the simulated trainer takes"
+
+
+def test_staging_is_a_thread_of_its_own_beside_the_tasks(records: list[Record]) -> None:
+    told = events(records)
+    staged = [record.body for record in records if isinstance(record.body, StagingRecord)]
+    drawn = [event for event in told if event.get("cat") == "stage"]
+    assert len(staged) == len(drawn) >= 3, "each version that a generator worked with"
+    assert [event["dur"] for event in drawn] == [(each.end_ns - each.start_ns) / 1e3 for each in staged]
+    threads = {(event["pid"], event["tid"]): event["args"]["name"] for event in told if event["name"] == "thread_name"}
+    assert {threads[event["pid"], event["tid"]] for event in drawn} == {"generator/0 (staging)"}
+
+
+def test_versions_that_overlap_are_staged_on_threads_of_their_own() -> None:
+    bodies = [
+        StagingRecord(worker="n/generator/0", incarnation=0, version=v, start_ns=v * S, end_ns=(v + 2) * S, num_bytes=1)
+        for v in range(4)
+    ]
+    told = events([Record(job="j", seq=at, at_ns=body.end_ns, body=body) for at, body in enumerate(bodies)])
+    check_trace(told)
+    names = {event["args"]["name"] for event in told if event["name"] == "thread_name"}
+    assert names == {"generator/0 (staging)", "generator/0 (staging 2)"}
 
 
 def test_pauses_and_global_steps_are_told_by_name() -> None:

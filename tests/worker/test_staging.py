@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Coroutine, Mapping
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -59,7 +60,11 @@ async def test_a_version_is_pulled_once_and_told_each_time_it_is_asked_for() -> 
     bench.staging.want(weights(1))
     assert bench.pulls == 1
     assert bench.told == [("j", 0, 1)] * 2
-    assert bench.staging.news("s") == [Staged(session="s", job="j", incarnation=0, version=1, num_bound=3)]
+    [told] = bench.staging.news("s")
+    assert isinstance(told, Staged)
+    assert told.pull_ns > 0
+    assert told.check_ns > 0
+    assert replace(told, pull_ns=0, check_ns=0) == Staged(session="s", job="j", incarnation=0, version=1, num_bound=3)
 
 
 async def test_retire_drops_what_is_older_even_on_its_way() -> None:
