@@ -8,7 +8,7 @@ from ipaddress import ip_address
 from urllib.parse import urlsplit
 
 from digend.config.errors import nearest
-from digend.config.job import JobConfig
+from digend.config.job import JobConfig, TrainingConfig
 from digend.config.node import NodeConfig
 from digend.rl.sigmas import SCHEDULES
 
@@ -44,11 +44,20 @@ def job_complaints(config: JobConfig) -> Iterator[Complaint]:
         yield "schedule.decode", 'reward needs schedule.scoring = "dedicated": a generator has decoded before it scores'
     if config.training.init_adapter is not None and config.training.trainable != "lora":
         yield "training.init_adapter", 'needs training.trainable = "lora"'
+    yield from _ranks(config.training)
     if not any(reward.weight for reward in config.rewards):
         yield "rewards", "every weight is 0: there would be nothing to learn from"
     yield from _twice("rewards", [reward.name for reward in config.rewards])
     yield from _twice("eval.metrics", [metric.name for metric in config.eval.metrics])
     yield from _sigma_schedule(config.sampling.sigma_schedule)
+
+
+def _ranks(training: TrainingConfig) -> Iterator[Complaint]:
+    if training.ranks % training.num_replicas:
+        fitting = ", ".join(str(each) for each in range(1, training.ranks + 1) if training.ranks % each == 0)
+        yield "training.replicas", f"must divide training.ranks = {training.ranks}: {fitting}"
+    elif training.optimizer == "adafactor" and training.num_replicas != training.ranks:
+        yield "training.optimizer", "adafactor needs whole matrices on every rank: training.replicas = training.ranks"
 
 
 def _twice(key: str, names: Sequence[str]) -> Iterator[Complaint]:

@@ -186,6 +186,27 @@ class TrainingConfig(Section):
         float,
         Field(gt=0, le=1e6, description="How long the ranks wait for one of them before they are formed anew."),
     ] = 60.0
+    replicas: Annotated[
+        int | None,
+        Field(
+            ge=1,
+            description="Copies of the weights among the trainer's ranks; divides their number. Each copy is cut into "
+            "shards over ranks / replicas of them. Where missing: one copy in full fine-tuning, and with LoRA, whose "
+            "base is frozen, one on every rank.",
+        ),
+    ] = None
+    reshard: bool = Field(
+        True,
+        description="Of weights in shards: a rank gives back what it gathered of the others' after each use. false "
+        "keeps weights and gradient of a micro-batch whole: faster, and more memory.",
+    )
+
+    @property
+    def num_replicas(self) -> int:
+        """`replicas`, or what stands for it where it is missing."""
+        if self.replicas is not None:
+            return self.replicas
+        return self.ranks if self.trainable == "lora" else 1
 
 
 Frames = Annotated[

@@ -13,7 +13,6 @@ from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
 from digend.config.job import TrainingConfig
-from digend.engines.arrays import to_array
 from digend.engines.digests import file_digest
 from digend.engines.policy import ADAPTER, EMA, Policy
 from digend.engines.protocols import TaskFault
@@ -40,7 +39,7 @@ def start_from_adapter(policy: Policy, components: Mapping[str, object], trainin
             values |= _read(file, component, training)
             digest.update(file_digest(file).encode())
         like = policy.parameters
-        policy.load({name: to_array(_as(each, like.get(name))) for name, each in values.items()})
+        policy.load({name: _as(each, like.get(name)) for name, each in values.items()})
     except (OSError, SafetensorError, ValueError) as error:
         raise TaskFault("config", f"training.init_adapter: {folder} cannot be read: {error}") from error
     except TaskFault as error:

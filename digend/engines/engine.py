@@ -28,9 +28,12 @@ from digend.engines.pictures import LatePictures, is_decoded_by_reward
 from digend.engines.policy import EMA, OLD
 from digend.engines.protocols import Context, TaskFault
 from digend.engines.publishing import publish
+from digend.engines.ranks.handing import blobs_of
+from digend.engines.ranks.membership import Membership
 from digend.engines.training import Trainer
 from digend.models import timing
 from digend.plugins import load_object
+from digend.wire.ranks import Ranks
 from digend.wire.refs import WeightsRef
 from digend.wire.tasks import (
     CheckpointResult,
@@ -84,6 +87,7 @@ class LocalEngine:
         self._state_dir = Path(state_dir).absolute()
         self._reward_paths = [Path(folder) for folder in reward_paths]
         self._peak_flops = peak_flops
+        self._membership = Membership(device)
         self._config: tuple[str, JobConfig] | None = None
         self._job: Job | None = None
         self._trainer: Trainer | None = None
@@ -100,8 +104,42 @@ class LocalEngine:
             "checkpoint": self._checkpoint,
         }
 
+    def open_store(self, host: str) -> str:
+        """Rank 0: serve the store in which a trainer's ranks meet, at `host`; returns host:port. A second call
+        closes the first store. Raises TaskFault("config")."""
+        return self._membership.open_store(host)
+
+    def join(self, ranks: Ranks) -> None:
+        """Meet the other ranks. Raises TaskFault("rank_lost") where not all come within `ranks.timeout_s`."""
+        self._unload()
+        self._membership.join(ranks)
+
+    def leave(self) -> None:
+        """Be one of several ranks no more; rank 0 says so to those that follow. Waits for nobody, and may be
+        called from another thread: what the executor thread is in the middle of raises within the ranks' deadline.
+        A job that was loaded in shards is of no use afterwards: `prepare` loads it anew."""
+        self._membership.leave()
+
+    def follow(self, context: Context) -> None:
+        """Ranks other than 0: do what rank 0 does until it leaves. Raises TaskFault("rank_lost"), and Cancelled where
+        `context.progress` does, which is called while nothing is asked."""
+        self._membership.follow(context, self._act, self._end)
+
     def run(self, task: TaskBody, context: Context) -> ResultBody:
         """Raises TaskFault for what the core knows how to handle, Cancelled for a revoked lease."""
+        if self._membership.peers.size == 1 or not self._needs_all(task):
+            return self._act(task, context)
+        return self._membership.lead(task, context, blobs_of(task, self._job, context), self._act)
+
+    def _needs_all(self, task: TaskBody) -> bool:
+        """Whether every rank takes part."""
+        together = self._job is not None and self._job.layout.generates_together
+        return task.kind in ("prepare", "update", "commit", "reset", "checkpoint") or (
+            task.kind == "generate" and together
+        )
+
+    def _act(self, task: TaskBody, context: Context) -> ResultBody:
+        """This rank's part of a task."""
         try:
             with self._exactness(), timing.told_to(context.stage):
                 return self._actions[task.kind](task, context)
@@ -131,7 +169,11 @@ class LocalEngine:
         job.incarnation, job.version = weights.incarnation, weights.version
 
     def end(self, job: str) -> None:
-        """Unload; a job that is not loaded is no error."""
+        """Unload, on all ranks; a job that is not loaded is no error."""
+        self._membership.end(job)
+        self._end(job)
+
+    def _end(self, job: str) -> None:
         if self._config is not None and self._config[0] == job:
             self._unload()
 
@@ -156,10 +198,14 @@ class LocalEngine:
                         self._late = LatePictures(config, self._device)
                     self._scorers = scoring.build_scorers(config, self._device, self._reward_paths)
                     return PrepareResult(base_digest="", num_parameters=0, num_trainable=0, sigmas=(), eval_sigmas=())
-                job = load_job(task, config, self._device, trains=self._role == "trainer")
-                if self._scores(config):
-                    self._scorers = scoring.build_scorers(config, self._device, self._reward_paths)
-                self._trainer = self._build_trainer(job, task) if self._role == "trainer" else None
+                peers = self._membership.peers
+                with peers.agreed(patient=True):
+                    job = load_job(task, config, self._device, trains=self._role == "trainer", peers=peers)
+                    if self._scores(config) and peers.rank == 0:
+                        self._scorers = scoring.build_scorers(config, self._device, self._reward_paths)
+                    self._trainer = _build_trainer(job) if self._role == "trainer" else None
+                if self._trainer is not None:
+                    _restore(job, self._trainer, task)
             self._job = job
             return self._prepared(job, context)
         except BaseException:
@@ -177,24 +223,9 @@ class LocalEngine:
             sigmas=sigma_list(job, sampling.num_timesteps),
             eval_sigmas=sigma_list(job, evaluation.num_timesteps or sampling.num_timesteps),
             weights=publish(job, context) if self._role == "trainer" else None,
-            peak_flops=self._peak_flops or peak_flops(gpu_name(self._device), job.config.model.dtype),
+            peak_flops=job.layout.peers.size
+            * (self._peak_flops or peak_flops(gpu_name(self._device), job.config.model.dtype)),
         )
-
-    def _build_trainer(self, job: Job, task: PrepareTask) -> Trainer:
-        build = cast(Callable[[BaseModel], Objective], load_object(job.algorithm.objective))
-        objective = build(job.algorithm_options)
-        if objective.needs_reference:
-            job.policy.keep_base()
-        if job.algorithm.old_decay is not None:
-            job.policy.keep(OLD)
-        if job.config.training.gradient_checkpointing:
-            _checkpoint_gradients(job)
-        trainer = Trainer(job, objective)
-        if task.checkpoint is not None:
-            restoring.restore(job, trainer, task.checkpoint, task.version, task.checkpoint_digest)
-        elif task.version != 0:
-            raise TaskFault("checkpoint", f"version {task.version} was asked for without a checkpoint to restore")
-        return trainer
 
     def _encode(self, task: EncodeTask, context: Context) -> EncodeResult:
         return encoding.encode(self._loaded(task.job), task, context, self._state_dir)
@@ -227,7 +258,7 @@ class LocalEngine:
     def _checkpoint(self, task: CheckpointTask, context: Context) -> CheckpointResult:
         trainer = self._training(task.job)
         with context.stage("checkpoint"):
-            return restoring.save(self._loaded(task.job), trainer, task, self._runs_dir)
+            return restoring.save(self._loaded(task.job), trainer, task, self._runs_dir, context)
 
     # ------------------------------------------------------------------------------------------------ what is loaded
 
@@ -276,6 +307,25 @@ class LocalEngine:
             yield
         finally:
             torch.use_deterministic_algorithms(before)
+
+
+def _build_trainer(job: Job) -> Trainer:
+    build = cast(Callable[[BaseModel], Objective], load_object(job.algorithm.objective))
+    objective = build(job.algorithm_options)
+    if objective.needs_reference:
+        job.policy.keep_base()
+    if job.algorithm.old_decay is not None:
+        job.policy.keep(OLD)
+    if job.config.training.gradient_checkpointing:
+        _checkpoint_gradients(job)
+    return Trainer(job, objective)
+
+
+def _restore(job: Job, trainer: Trainer, task: PrepareTask) -> None:
+    if task.checkpoint is not None:
+        restoring.restore(job, trainer, task.checkpoint, task.version, task.checkpoint_digest)
+    elif task.version != 0:
+        raise TaskFault("checkpoint", f"version {task.version} was asked for without a checkpoint to restore")
 
 
 def _checkpoint_gradients(job: Job) -> None:

@@ -10,7 +10,6 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from digend.config.loader import load_job as load_job_file
-from digend.engines.arrays import to_array
 from digend.engines.checkpoints import Checkpoint, read_checkpoint
 from digend.engines.jobs import Job, load_job
 from digend.engines.policy import EMA
@@ -49,7 +48,7 @@ def export(run: Path, folder: Path, *, global_step: int | None, ema: bool, merge
         job = _loaded(run, checkpoint)
     except TaskFault as error:
         raise CannotExport(str(error)) from error
-    tensors = averaged(EMA, checkpoint) if ema else {name: to_array(each) for name, each in checkpoint.weights.items()}
+    tensors = averaged(EMA, checkpoint) if ema else checkpoint.weights
     if not tensors:
         raise CannotExport(f"{source} holds no moving average: the job has no training.ema_decay")
     job.policy.load(tensors)

@@ -8,6 +8,7 @@ noise levels. Invariant: every pair is in exactly one pass, in an order that dep
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
+from digend.config.job import TrainingConfig
 from digend.wire.tasks import UpdateItem
 
 
@@ -22,10 +23,11 @@ class Pair:
 
 @dataclass(frozen=True, slots=True)
 class Forward:
-    """The pairs of one pass, all at one noise level."""
+    """The pairs of one pass, all at one noise level. `padding`: they count for nothing, another rank has them."""
 
     level: float
     pairs: tuple[Pair, ...]
+    padding: bool = False
 
 
 def plan_forwards(items: Sequence[UpdateItem], update_batch: int, timestep_width: int) -> tuple[Forward, ...]:
@@ -43,6 +45,12 @@ def plan_forwards(items: Sequence[UpdateItem], update_batch: int, timestep_width
             ]
             passes.extend(_by_level(items, pairs))
     return tuple(passes)
+
+
+def largest_pass(items: Sequence[UpdateItem], training: TrainingConfig) -> int:
+    """Pairs that one pass may hold."""
+    longest = max((len(item.timesteps) for item in items), default=1)
+    return training.update_batch * (training.timestep_width or max(longest, 1))
 
 
 def _by_level(items: Sequence[UpdateItem], pairs: Sequence[Pair]) -> Iterator[Forward]:

@@ -21,6 +21,8 @@ from digend.engines.digests import folder_digest
 from digend.engines.flops import FlopMeter
 from digend.engines.policy import Adapter, Policy
 from digend.engines.protocols import TaskFault
+from digend.engines.ranks.layout import Layout, OneRank
+from digend.engines.ranks.peers import Alone, Peers
 from digend.hub import commit_of, local_folder
 from digend.models.spec import Model, ModelSpec, Shape
 from digend.plugins import algorithm_spec, load_object, model_spec, validate_options
@@ -44,6 +46,8 @@ class Job:
     shape: Shape
     model: Model
     policy: Policy
+    layout: Layout
+    """Where the policy's weights are, among a trainer's ranks."""
     conditions: Conditions
     base_digest: str
     adapter_digest: str
@@ -62,8 +66,10 @@ def parse_config(task: PrepareTask) -> JobConfig:
         raise TaskFault("config", f"the job file is refused: {error}") from error
 
 
-def load_job(task: PrepareTask, config: JobConfig, device: str, *, trains: bool = False) -> Job:
-    """Load model and policy; `trains`: in the process that updates it.
+def load_job(
+    task: PrepareTask, config: JobConfig, device: str, *, trains: bool = False, peers: Peers | None = None
+) -> Job:
+    """Load model and policy; `trains`: in the process that updates it, one of `peers` where there are several.
 
     Raises TaskFault("config") for options, TaskFault("model") for the folder.
     """
@@ -85,6 +91,7 @@ def load_job(task: PrepareTask, config: JobConfig, device: str, *, trains: bool 
     policy = Policy(model, _adapter(config, family), ema=config.training.ema_decay is not None)
     adapter_digest = start_from_adapter(policy, model.trainable, config.training)
     memory.after_adapter(model, config, family, trains=trains)
+    layout = _layout(model, policy, family, config, peers or Alone())
     return Job(
         id=task.job,
         incarnation=task.incarnation,
@@ -96,6 +103,7 @@ def load_job(task: PrepareTask, config: JobConfig, device: str, *, trains: bool 
         shape=shape,
         model=model,
         policy=policy,
+        layout=layout,
         conditions=Conditions(),
         base_digest=base_digest,
         adapter_digest=adapter_digest,
@@ -103,6 +111,22 @@ def load_job(task: PrepareTask, config: JobConfig, device: str, *, trains: bool 
         version=0,
         meter=FlopMeter(model.device, policy.parameters.values()),
     )
+
+
+def _layout(model: Model, policy: Policy, family: ModelSpec, config: JobConfig, peers: Peers) -> Layout:
+    """Weights in shards where there are fewer replicas than ranks. Raises TaskFault("config")."""
+    if isinstance(peers, Alone):
+        return OneRank()
+    from digend.engines.ranks.joined import Joined
+    from digend.engines.ranks.replicated import Replicated
+    from digend.engines.ranks.sharded import shard
+
+    assert isinstance(peers, Joined)
+    if peers.replicas == peers.size:
+        return Replicated(peers)
+    layout = shard(model, family, peers, reshard=config.training.reshard)
+    policy.relaid(layout.exchange)
+    return layout
 
 
 def _load_model(config: JobConfig, loader: Load, device: str, options: BaseModel) -> tuple[Model, str, str]:

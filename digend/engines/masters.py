@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 from torch.nn import Parameter
 
-from digend.engines.policy import EMA, OLD, Policy
+from digend.engines.policy import EMA, OLD, Fill, Policy
 
 AVERAGED = (OLD, EMA)
 """The copies of the parameters that change in the course of training."""
@@ -74,20 +74,18 @@ class Masters:
                 _round(values, self._policy.copies[average])
 
     def state(self) -> dict[str, Tensor]:
-        """`parameters/{name}` and `{average}/{name}` on the CPU; nothing where the policy's values are the masters."""
+        """`parameters/{name}` and `{average}/{name}`; nothing where the policy's values are the masters."""
         if not self.separate:
             return {}
         return {
-            f"{kind}/{name}": each.detach().cpu().contiguous()
-            for kind, values in self._kinds().items()
-            for name, each in values.items()
+            f"{kind}/{name}": each.detach() for kind, values in self._kinds().items() for name, each in values.items()
         }
 
     def _kinds(self) -> dict[str, Mapping[str, Tensor]]:
         return {"parameters": self.parameters, **self.averages}
 
-    def load(self, tensors: Mapping[str, Tensor]) -> None:
-        """Of a checkpoint, after the policy is loaded. Without tensors the masters begin at the policy's values.
+    def load(self, tensors: Mapping[str, Tensor], fill: Fill = Tensor.copy_) -> None:
+        """Of a checkpoint by `fill`, after the policy is loaded. Without tensors they begin at the policy's values.
 
         Raises KeyError where some are missing.
         """
@@ -95,7 +93,10 @@ class Masters:
         with torch.no_grad():
             for kind, values in self._kinds().items():
                 for name, value in values.items():
-                    value.copy_(tensors[f"{kind}/{name}"] if tensors else policy[kind][name])
+                    if tensors:
+                        fill(value, tensors[f"{kind}/{name}"])
+                    else:
+                        value.copy_(policy[kind][name])
 
 
 def _round(values: Mapping[str, Tensor], into: Mapping[str, Tensor]) -> None:

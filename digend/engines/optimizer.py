@@ -4,13 +4,16 @@ Invariant: `load_state(save_state())` continues bit for bit. State is plain tens
 """
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import torch
 from torch import Tensor
 
 from digend.config.job import TrainingConfig
+from digend.engines.ranks.tensors import gathered
+
+Place = Callable[[Tensor, Tensor], Tensor]
 
 _MOMENTS = ("exp_avg", "exp_avg_sq")
 _MATRIX, _VECTOR = ("row_var", "col_var"), ("variance",)
@@ -53,10 +56,14 @@ def _kinds(optimizer: torch.optim.Optimizer, parameter: torch.nn.Parameter) -> t
     return ("step", *_MOMENTS)
 
 
+def _beside(tensor: Tensor, like: Tensor) -> Tensor:
+    return tensor.clone().to(like.device)
+
+
 def save_state(optimizer: torch.optim.Optimizer, parameters: Mapping[str, torch.nn.Parameter]) -> dict[str, Tensor]:
-    """`{state}/{parameter}` on the CPU; nothing for parameters that were never stepped."""
+    """`{state}/{parameter}`, the optimizer's own tensors; nothing for parameters that were never stepped."""
     return {
-        f"{kind}/{name}": optimizer.state[parameter][kind].detach().cpu().clone()
+        f"{kind}/{name}": optimizer.state[parameter][kind].detach()
         for name, parameter in parameters.items()
         if parameter in optimizer.state
         for kind in _kinds(optimizer, parameter)
@@ -64,17 +71,24 @@ def save_state(optimizer: torch.optim.Optimizer, parameters: Mapping[str, torch.
 
 
 def load_state(
-    optimizer: torch.optim.Optimizer, parameters: Mapping[str, torch.nn.Parameter], tensors: Mapping[str, Tensor]
+    optimizer: torch.optim.Optimizer,
+    parameters: Mapping[str, torch.nn.Parameter],
+    tensors: Mapping[str, Tensor],
+    place: Place = _beside,
 ) -> None:
-    """Raises KeyError where a parameter has some of its state but not all, ValueError for tensors of no parameter."""
+    """`place` makes of a tensor one that is where a parameter is.
+
+    Raises KeyError where a parameter has some of its state but not all, ValueError for tensors of no parameter.
+    """
     known = {f"{kind}/{name}" for name, parameter in parameters.items() for kind in _kinds(optimizer, parameter)}
     if unknown := sorted(set(tensors) - known):
         raise ValueError(f"optimizer state of an unknown parameter: {unknown[0]}")
     for name, parameter in parameters.items():
         if f"step/{name}" in tensors:
             step, *moments = _kinds(optimizer, parameter)
-            loaded = {kind: tensors[f"{kind}/{name}"].clone().to(parameter.device) for kind in moments}
-            optimizer.state[parameter] = {step: tensors[f"{step}/{name}"].clone(), **loaded}
+            steps = place(tensors[f"{step}/{name}"], torch.empty(()))
+            loaded = {kind: place(tensors[f"{kind}/{name}"], parameter) for kind in moments}
+            optimizer.state[parameter] = {step: steps, **loaded}
 
 
 def first_non_finite(parameters: Mapping[str, torch.nn.Parameter], norm: float) -> str | None:
@@ -82,6 +96,6 @@ def first_non_finite(parameters: Mapping[str, torch.nn.Parameter], norm: float) 
     if math.isfinite(norm):
         return None
     for name, parameter in parameters.items():
-        if parameter.grad is not None and not bool(torch.isfinite(parameter.grad).all()):
+        if parameter.grad is not None and not bool(torch.isfinite(gathered(parameter.grad)).all()):
             return f"gradient of {name} is not finite"
     return f"gradient norm is {norm}, though every gradient is finite"

@@ -9,21 +9,27 @@ already have. A fresh adapter's values depend on the job's seed and the paramete
 starts from the same policy. The base of an adapter is never changed: an adapter is swapped, not merged.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
 import torch
 from torch import Tensor
+from torch.nn import Parameter
 
-from digend.engines.arrays import dtype_name, to_array, to_tensor
+from digend.engines.arrays import dtype_name, to_tensor
 from digend.engines.protocols import TaskFault
 from digend.models.spec import Model
 from digend.rl.seeds import seed_of
 from digend.wire.tensors import Array
 
 ADAPTER = "default"
+
+Exchange = Callable[[Mapping[str, Parameter], Mapping[str, Tensor]], dict[str, Tensor]]
+"""Gives parameters other values and returns what they had."""
+Fill = Callable[[Tensor, Tensor], object]
+"""Gives its first argument the value of the second."""
 
 BASE, OLD, EMA = "base", "old", "ema"
 """Copies of the parameters: as they were at first; the average that draws samples, where that is not the policy; the
@@ -54,7 +60,7 @@ class Policy:
                 module.requires_grad_(True)
             else:
                 _add_adapter(component, module, adapter)
-        self.parameters: dict[str, torch.nn.Parameter] = {
+        self.parameters: dict[str, Parameter] = {
             f"{component}/{name}": parameter
             for component, module in self._modules.items()
             for name, parameter in module.named_parameters()
@@ -65,6 +71,7 @@ class Policy:
             self.keep(EMA)
         specs = {name: (dtype_name(each.dtype), tuple(each.shape)) for name, each in self.parameters.items()}
         self._of_policy = specs
+        self._exchange: Exchange = _pointed
         self._expected = specs | ({f"{EMA}/{name}": spec for name, spec in specs.items()} if ema else {})
 
     @property
@@ -76,11 +83,23 @@ class Policy:
     def num_trainable(self) -> int:
         return sum(each.numel() for each in self.parameters.values())
 
-    def arrays(self) -> dict[str, Array]:
-        """A copy of every trainable parameter as samples are drawn with it, for publishing."""
+    def published(self) -> dict[str, Tensor]:
+        """Every trainable parameter as samples are drawn with it, and the moving average: what a version is."""
         drawn_with: Mapping[str, Tensor] = self.copies.get(OLD, self.parameters)
         averages = {f"{EMA}/{name}": each for name, each in self.copies.get(EMA, {}).items()}
-        return {name: to_array(each) for name, each in {**drawn_with, **averages}.items()}
+        return {**drawn_with, **averages}
+
+    def relaid(self, exchange: Exchange) -> None:
+        """The modules' parameters are others, of the same values: know those, and change their values by `exchange`."""
+        present = {
+            f"{component}/{name}": parameter
+            for component, module in self._modules.items()
+            for name, parameter in module.named_parameters()
+        }
+        self.parameters = {name: present[name] for name in self.parameters}
+        self._exchange = exchange
+        for name in self.copies:
+            self.keep(name)
 
     def check(self, tensors: Mapping[str, Array]) -> int:
         """How many tensors bind: all. Raises TaskFault("weights") else. Reads no values, so any thread may call it."""
@@ -92,10 +111,13 @@ class Policy:
         _fill(self.parameters, tensors)
         _fill({f"{EMA}/{name}": each for name, each in self.copies.get(EMA, {}).items()}, tensors)
 
-    def load(self, tensors: Mapping[str, Array], copy: str | None = None) -> None:
-        """Take over the parameters alone, or a copy of them. Raises TaskFault("weights") as `bind` does."""
+    def load(self, tensors: Mapping[str, Tensor], copy: str | None = None, fill: Fill = Tensor.copy_) -> None:
+        """Take over the parameters alone, or a copy of them, by `fill`. Raises TaskFault("weights") as `bind` does."""
         _bound(tensors, self._of_policy)
-        _fill(self.parameters if copy is None else self.copies[copy], tensors)
+        targets: Mapping[str, Tensor] = self.parameters if copy is None else self.copies[copy]
+        with torch.no_grad():
+            for name, target in targets.items():
+                fill(target, tensors[name])
 
     def keep(self, name: str) -> None:
         """Make a copy of the present values under a name."""
@@ -109,12 +131,12 @@ class Policy:
     @contextmanager
     def using(self, name: str) -> Iterator[None]:
         """Inside, the modules compute with the copy of that name; with the present values where there is none."""
-        learned = self._exchange(self.copies[name]) if name in self.copies else None
+        learned = self._exchange(self.parameters, self.copies[name]) if name in self.copies else None
         try:
             yield
         finally:
             if learned is not None:
-                self._exchange(learned)
+                self._exchange(self.parameters, learned)
 
     @contextmanager
     def reference(self) -> Iterator[None]:
@@ -135,15 +157,16 @@ class Policy:
                 for module in modules:
                     module.enable_adapters()
 
-    def _exchange(self, values: Mapping[str, Tensor]) -> dict[str, Tensor]:
-        """Point the parameters at other memory; returns what they had."""
-        had = {name: each.data for name, each in self.parameters.items()}
-        for name, parameter in self.parameters.items():
-            parameter.data = values[name]
-        return had
+
+def _pointed(parameters: Mapping[str, Parameter], values: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """Point the parameters at other memory; returns what they had."""
+    had = {name: each.data for name, each in parameters.items()}
+    for name, parameter in parameters.items():
+        parameter.data = values[name]
+    return had
 
 
-def _bound(tensors: Mapping[str, Array], expected: Mapping[str, tuple[str, tuple[int, ...]]]) -> int:
+def _bound(tensors: Mapping[str, Array | Tensor], expected: Mapping[str, tuple[str, tuple[int, ...]]]) -> int:
     fitting = [name for name, spec in expected.items() if _spec(tensors.get(name)) == spec]
     if len(fitting) == len(expected) == len(tensors):
         return len(fitting)
@@ -152,11 +175,8 @@ def _bound(tensors: Mapping[str, Array], expected: Mapping[str, tuple[str, tuple
         if name not in tensors:
             raise TaskFault("weights", f"{bound}: missing {name}")
         if _spec(tensors[name]) != (dtype, shape):
-            raise TaskFault(
-                "weights",
-                f"{bound}: {name} is {tensors[name].dtype}{list(tensors[name].shape)}, "
-                f"the model has {dtype}{list(shape)}",
-            )
+            found, size = _spec(tensors[name]) or ("", ())
+            raise TaskFault("weights", f"{bound}: {name} is {found}{list(size)}, the model has {dtype}{list(shape)}")
     extra = next(name for name in tensors if name not in expected)
     raise TaskFault("weights", f"{bound}, and {len(tensors)} were sent: {extra} is no parameter of the model")
 
@@ -167,8 +187,11 @@ def _fill(parameters: Mapping[str, Tensor], tensors: Mapping[str, Array]) -> Non
             parameter.copy_(to_tensor(tensors[name]))
 
 
-def _spec(array: Array | None) -> tuple[str, tuple[int, ...]] | None:
-    return None if array is None else (array.dtype, tuple(array.shape))
+def _spec(values: Array | Tensor | None) -> tuple[str, tuple[int, ...]] | None:
+    if values is None:
+        return None
+    dtype = dtype_name(values.dtype) if isinstance(values, Tensor) else values.dtype
+    return dtype, tuple(values.shape)
 
 
 def _add_adapter(component: str, module: Any, adapter: Adapter) -> None:
@@ -191,7 +214,7 @@ def _add_adapter(component: str, module: Any, adapter: Adapter) -> None:
             _start(parameter, 1 / adapter.rank if "lora_A" in name else 0.0, seed)
 
 
-def _start(parameter: torch.nn.Parameter, std: float, seed: int) -> None:
+def _start(parameter: Parameter, std: float, seed: int) -> None:
     """peft's gaussian initialisation, from a generator of our own, in float32 or better."""
     values = torch.randn(parameter.shape, generator=torch.Generator().manual_seed(seed), dtype=torch.float32)
     # Types of 8 bits, in which a base may be stored, have no promotion.

@@ -7,6 +7,7 @@ stop. Arrays are `digend.wire.tensors.Array` (dtype name, shape, bytes), so that
 from collections.abc import Collection, Mapping
 from typing import Protocol
 
+from digend.wire.ranks import Ranks
 from digend.wire.refs import BlobRef, WeightsRef
 from digend.wire.tasks import ResultBody, TaskBody, TaskError
 from digend.wire.tensors import Array
@@ -75,4 +76,27 @@ class Engine(Protocol):
 
     def applied(self, job: str) -> tuple[int, int, tuple[int, ...]]:
         """Trainer: (version, global_step, micro-batches in the gradient of that step); others: (version, -1, ())."""
+        ...
+
+
+class RankedEngine(Engine, Protocol):
+    """An engine that can be one of a trainer's ranks. All but `leave` are called on the executor thread and block."""
+
+    def open_store(self, host: str) -> str:
+        """Rank 0 of a trainer: serve, at this host alone, the store in which the ranks meet; returns host:port."""
+        ...
+
+    def join(self, ranks: Ranks) -> None:
+        """Meet the other ranks, after which `run` on rank 0 means all of them. Raises TaskFault("rank_lost") where not
+        all come within `ranks.timeout_s`."""
+        ...
+
+    def leave(self) -> None:
+        """Be one of several ranks no more. Waits for nobody; may be called from another thread, and what the executor
+        thread is in the middle of then raises within the ranks' deadline."""
+        ...
+
+    def follow(self, context: Context) -> None:
+        """Ranks other than 0: do what rank 0 does until it leaves, with its tensors. Raises TaskFault("rank_lost")
+        where another rank is gone, Cancelled where `context.progress` does."""
         ...

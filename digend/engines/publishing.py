@@ -3,6 +3,7 @@
 Invariant: what is served is a copy, so the next optimizer step does not reach it.
 """
 
+from digend.engines.arrays import to_array
 from digend.engines.jobs import Job
 from digend.engines.protocols import Context
 from digend.wire.refs import WeightsRef
@@ -11,7 +12,8 @@ from digend.wire.refs import WeightsRef
 def publish(job: Job, context: Context) -> WeightsRef:
     """Serve the present weights as version `job.version`."""
     with context.stage("publish"):
-        arrays = job.policy.arrays()
+        tensors = job.layout.whole(job.policy.published(), context)
+        arrays = {name: to_array(each) for name, each in tensors.items()}
         blob = context.serve(arrays)
     return WeightsRef(
         blob=blob,

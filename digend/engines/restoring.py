@@ -4,11 +4,12 @@ Owns what a checkpoint of a job holds and which checkpoints a job accepts: of th
 parameters that it trains. Invariant: after `restore`, the next commit gives the bits it would have given.
 """
 
+from contextlib import nullcontext
 from pathlib import Path
 
 import torch
+from torch import Tensor
 
-from digend.engines.arrays import to_array
 from digend.engines.checkpoints import (
     LORA,
     PIPELINE,
@@ -18,58 +19,87 @@ from digend.engines.checkpoints import (
     read_checkpoint,
     write_checkpoint,
 )
-from digend.engines.jobs import Job
+from digend.engines.jobs import Job, load_job
 from digend.engines.masters import AVERAGED
 from digend.engines.optimizer import load_state, save_state
 from digend.engines.policy import EMA
-from digend.engines.protocols import TaskFault
+from digend.engines.protocols import Context, TaskFault
+from digend.engines.ranks.outlines import shared
 from digend.engines.training import Trainer
-from digend.wire.tasks import CheckpointResult, CheckpointTask
-from digend.wire.tensors import Array
+from digend.models.spec import Model
+from digend.wire.tasks import CheckpointResult, CheckpointTask, PrepareTask
 
 
-def save(job: Job, trainer: Trainer, task: CheckpointTask, runs_dir: Path) -> CheckpointResult:
+def save(job: Job, trainer: Trainer, task: CheckpointTask, runs_dir: Path, context: Context) -> CheckpointResult:
     """Write weights, optimizer and counters; the last one also writes the whole pipeline, and an adapter by itself.
 
-    Raises TaskFault("checkpoint").
+    All ranks give their parts, rank 0 writes. Raises TaskFault("checkpoint").
     """
     if task.version != job.version:
         raise TaskFault("internal", f"checkpoint of version {task.version} asked for, but {job.version} is loaded")
     folder = checkpoint_folder(runs_dir, job.id, task.global_step)
-    checkpoint = Checkpoint(
-        CheckpointState(
-            job=job.id,
-            version=job.version,
-            global_step=task.global_step,
-            base_digest=job.base_digest,
-            final=task.final,
-            gradient_norms=trainer.guard.norms,
-        ),
-        {name: each.detach().cpu().contiguous() for name, each in job.policy.parameters.items()},
-        save_state(trainer.optimizer, trainer.masters.parameters),
-        {
-            f"{average}/{name}": each.cpu().contiguous()
-            for average in AVERAGED
-            for name, each in job.policy.copies.get(average, {}).items()
-        },
-        trainer.masters.state(),
-    )
+    checkpoint = _checkpoint(job, trainer, task, context)
+    peers = job.layout.peers
+    if peers.rank:
+        return CheckpointResult(path=str(folder), digest="")
 
     def extras(hidden: Path) -> None:
-        """What evaluation saw: the moving average where there is one."""
         if task.final:
-            with job.policy.using(EMA):
-                job.model.save(str(hidden / PIPELINE))
-                if job.policy.form == "lora":
-                    job.model.save_adapter(str(hidden / LORA))
+            _write_pipeline(job, checkpoint, hidden)
 
-    digest = write_checkpoint(folder, checkpoint, job.config.checkpoint.keep, extras)
+    with peers.on_own():
+        digest = write_checkpoint(folder, checkpoint, job.config.checkpoint.keep, extras)
     return CheckpointResult(path=str(folder), digest=digest, pipeline=str(folder / PIPELINE) if task.final else None)
 
 
+def _checkpoint(job: Job, trainer: Trainer, task: CheckpointTask, context: Context) -> Checkpoint:
+    """Whole on rank 0, without tensors on the others."""
+    averages = {
+        f"{average}/{name}": each for average in AVERAGED for name, each in job.policy.copies.get(average, {}).items()
+    }
+    state = CheckpointState(
+        job=job.id,
+        version=job.version,
+        global_step=task.global_step,
+        base_digest=job.base_digest,
+        final=task.final,
+        gradient_norms=trainer.guard.norms,
+    )
+    return Checkpoint(
+        state,
+        job.layout.whole(job.policy.parameters, context),
+        job.layout.whole(save_state(trainer.optimizer, trainer.masters.parameters), context),
+        job.layout.whole(averages, context),
+        job.layout.whole(trainer.masters.state(), context),
+    )
+
+
+def _write_pipeline(job: Job, checkpoint: Checkpoint, folder: Path) -> None:
+    """What evaluation saw: the moving average where there is one. Weights in shards are put into a model of their own,
+    on the CPU."""
+    with job.policy.using(EMA) if not job.layout.generates_together else nullcontext():
+        model = job.model if not job.layout.generates_together else _on_cpu(job, checkpoint)
+        model.save(str(folder / PIPELINE))
+        if job.policy.form == "lora":
+            model.save_adapter(str(folder / LORA))
+
+
+def _on_cpu(job: Job, checkpoint: Checkpoint) -> Model:
+    task = PrepareTask(job=job.id, incarnation=job.incarnation, config=job.config.model_dump_json())
+    fresh = load_job(task, job.config, "cpu")
+    fresh.policy.load(averaged(EMA, checkpoint) or checkpoint.weights)
+    return fresh.model
+
+
 def restore(job: Job, trainer: Trainer, folder: str, version: int, digest: str = "") -> None:
-    """Bring weights, optimizer and counters back. Raises TaskFault("checkpoint") that names what does not fit."""
-    checkpoint = read_checkpoint(Path(folder), digest)
+    """Bring weights, optimizer and counters back. Rank 0 reads them, however many ranks wrote them.
+
+    Raises TaskFault("checkpoint") that names what does not fit.
+    """
+    peers, layout = job.layout.peers, job.layout
+    with peers.agreed(patient=True):
+        read = read_checkpoint(Path(folder), digest) if peers.rank == 0 else None
+    checkpoint = shared(read, peers)
     state = checkpoint.state
     for name, found, wanted in (
         ("version", state.version, version),
@@ -79,12 +109,12 @@ def restore(job: Job, trainer: Trainer, folder: str, version: int, digest: str =
             raise TaskFault("checkpoint", f"{folder}: its {name} is {found}, the job's is {wanted}")
     try:
         with torch.no_grad():
-            job.policy.load({name: to_array(tensor) for name, tensor in checkpoint.weights.items()})
+            job.policy.load(checkpoint.weights, fill=layout.fill)
             for average in AVERAGED:
                 if average in job.policy.copies:
-                    job.policy.load(averaged(average, checkpoint), average)
-            trainer.masters.load(checkpoint.masters)
-        load_state(trainer.optimizer, trainer.masters.parameters, checkpoint.optimizer)
+                    job.policy.load(averaged(average, checkpoint), average, layout.fill)
+            trainer.masters.load(checkpoint.masters, layout.fill)
+        load_state(trainer.optimizer, trainer.masters.parameters, checkpoint.optimizer, layout.place)
     except (TaskFault, KeyError, ValueError) as error:
         raise TaskFault("checkpoint", f"{folder} does not fit the job: {error}") from error
     job.version = state.version
@@ -92,11 +122,9 @@ def restore(job: Job, trainer: Trainer, folder: str, version: int, digest: str =
     trainer.guard.restore(state.gradient_norms)
 
 
-def averaged(average: str, checkpoint: Checkpoint) -> dict[str, Array]:
+def averaged(average: str, checkpoint: Checkpoint) -> dict[str, Tensor]:
     """A checkpoint's values of an average, by parameter; nothing where it has none."""
     prefix = f"{average}/"
     return {
-        name.removeprefix(prefix): to_array(tensor)
-        for name, tensor in checkpoint.averages.items()
-        if name.startswith(prefix)
+        name.removeprefix(prefix): tensor for name, tensor in checkpoint.averages.items() if name.startswith(prefix)
     }

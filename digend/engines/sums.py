@@ -1,8 +1,13 @@
-"""What an update reports: sums over its (sample, timestep) pairs, read from the device once a forward pass."""
+"""What an update reports: sums over its (sample, timestep) pairs, read from the device once a forward pass.
 
-from collections.abc import Sequence
+Invariant: pairs are summed in the order in which one rank would train them, whoever did.
+"""
+
+from collections.abc import Callable, Sequence
 
 import numpy as np
+import torch
+from torch import Tensor
 
 from digend.algorithms.spec import PairLosses
 from digend.engines.drift import Drift
@@ -24,18 +29,17 @@ class Sums:
         self._clipped = 0
         self._max_log_ratio = float("-inf")
 
-    def add(self, items: Sequence[UpdateItem], forward: Forward, losses: PairLosses) -> None:
-        each = losses.losses.detach().double().cpu()
-        log_ratio = losses.log_ratio.double().cpu()
+    def add(self, items: Sequence[UpdateItem], forward: Forward, rows: Tensor) -> None:
+        """`rows`: of `PairTable`, those of the pass's pairs."""
+        each, log_ratio, kl, clipped, rejected = rows.unbind(1)
         self.num_pairs += len(forward.pairs)
         self._loss += float(each.sum())
         self._ratio += float(log_ratio.exp().sum())
-        self._kl += float(losses.kl.double().sum())
-        self._clipped += int(losses.clipped.sum())
+        self._kl += float(kl.sum())
+        self._clipped += int(clipped.sum())
         self._max_abs_log_ratio = max(self._max_abs_log_ratio, float(log_ratio.abs().max()))
         self._max_log_ratio = max(self._max_log_ratio, float(log_ratio.max()))
-        if losses.rejected is not None:
-            self._rejected += int(losses.rejected.sum())
+        self._rejected += int(rejected.sum())
         places = [(items[pair.item].prompt, items[pair.item].index, pair.index) for pair in forward.pairs]
         if self._drift is not None:
             self._drift.add(zip(places, log_ratio.tolist(), strict=True))
@@ -56,3 +60,29 @@ class Sums:
             sample_drift=self._drift.samples() if self._drift else (),
             timestep_drift=self._drift.timesteps() if self._drift else (),
         )
+
+
+class PairTable:
+    """Figures of every pair of an update, float64 [N, 5] on the CPU: loss, log ratio, KL, clipped, rejected; 0 where
+    another rank trains the pair, so that tables of ranks add up. `planned`: all passes, as one rank would run them."""
+
+    def __init__(self, planned: Sequence[Forward]) -> None:
+        self._planned = planned
+        self._rows = {pair: row for row, pair in enumerate(pair for forward in planned for pair in forward.pairs)}
+        self._table = torch.zeros(len(self._rows), 5, dtype=torch.float64)
+
+    def add(self, forward: Forward, losses: PairLosses) -> None:
+        """This rank's pass."""
+        if forward.padding:
+            return
+        rejected = torch.zeros_like(losses.clipped) if losses.rejected is None else losses.rejected
+        columns = (losses.losses.detach(), losses.log_ratio, losses.kl, losses.clipped, rejected)
+        rows = torch.stack([column.double() for column in columns], dim=1).cpu()
+        self._table[[self._rows[pair] for pair in forward.pairs]] = rows
+
+    def pour(self, sums: Sums, items: Sequence[UpdateItem], add_up: Callable[[Tensor], Tensor]) -> UpdateResult:
+        """The sums over all ranks' tables."""
+        table = add_up(self._table)
+        for forward in self._planned:
+            sums.add(items, forward, table[[self._rows[pair] for pair in forward.pairs]])
+        return sums.result()

@@ -9,7 +9,7 @@ it was, at the price of a second gradient's memory. A loss is summed over (sampl
 so the gradient does not depend on how pairs were dealt (paper sections 3.2.1 and 3.2.2).
 """
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
 
@@ -19,7 +19,7 @@ from torch import Tensor
 
 from digend.algorithms.spec import Kept, Objective, PairLosses, Pairs, Velocities, Velocity
 from digend.engines.flops import shape_of
-from digend.engines.forwards import Forward, plan_forwards
+from digend.engines.forwards import Forward, largest_pass, plan_forwards
 from digend.engines.guard import SpikeGuard
 from digend.engines.jobs import Job
 from digend.engines.masters import Masters
@@ -27,7 +27,8 @@ from digend.engines.optimizer import build_optimizer, first_non_finite, learning
 from digend.engines.policy import EMA, OLD
 from digend.engines.protocols import Context, TaskFault
 from digend.engines.publishing import publish
-from digend.engines.sums import Sums
+from digend.engines.ranks.tensors import gathered
+from digend.engines.sums import PairTable, Sums
 from digend.engines.trajectories import Trajectory, fetch_trajectories
 from digend.models.spec import Condition
 from digend.rl.seeds import seed_of
@@ -57,22 +58,44 @@ class Trainer:
         with context.stage("fetch"):
             trajectories = fetch_trajectories(task.items, self._job.algorithm.keeps, self._job.conditions, context)
         training = self._job.config.training
-        forwards = plan_forwards(task.items, training.update_batch, training.timestep_width)
-        total = sum(len(forward.pairs) for forward in forwards)
-        drifts = "log_probs" in self._job.algorithm.keeps
-        sums = Sums(keep_pairs=self._job.config.keep_pairs, drifts=drifts)
-        with context.stage("update"), self._buffered_gradient():
-            for forward in forwards:
+        planned = plan_forwards(task.items, training.update_batch, training.timestep_width)
+        table = PairTable(planned)
+        with context.stage("update"):
+            for forward in planned:
                 self._count(task, forward, trajectories)
-                losses = self._losses(task, forward, trajectories)
-                self._check_finite(task.items, forward, losses.losses)
-                (losses.losses.sum() / task.z0).backward()  # type: ignore[no-untyped-call]
-                self.masters.collect()
-                sums.add(task.items, forward, losses)
-                context.progress(sums.num_pairs, total)
+            self._accumulate(task, planned, trajectories, table, context)
         self.global_step = task.global_step
         self.applied = (*self.applied, task.micro_batch)
-        return sums.result()
+        drifts = "log_probs" in self._job.algorithm.keeps
+        sums = Sums(keep_pairs=self._job.config.keep_pairs, drifts=drifts)
+        return table.pour(sums, task.items, self._job.layout.peers.add_up)
+
+    def _accumulate(
+        self,
+        task: UpdateTask,
+        planned: Sequence[Forward],
+        trajectories: Sequence[Trajectory],
+        table: PairTable,
+        context: Context,
+    ) -> None:
+        """This rank's passes, then the sum over ranks, all of it or nothing."""
+        peers, layout = self._job.layout.peers, self._job.layout
+        passes = layout.deal(planned, largest_pass(task.items, self._job.config.training))
+        spare = planned[0] if planned else None
+        done, total = 0, sum(len(forward.pairs) for forward in passes if not forward.padding)
+        with self._buffered_gradient(partial(self._pass, task, spare, trajectories) if spare else None):
+            for number, forward in enumerate(passes, start=1):
+                layout.begin_pass(last=number == len(passes))
+                with peers.agreed():
+                    losses = self._losses(task, forward, trajectories)
+                    self._check_finite(task.items, forward, losses.losses)
+                loss = losses.losses.sum() / task.z0
+                (loss * 0 if forward.padding else loss).backward()  # type: ignore[no-untyped-call]
+                self.masters.collect()
+                table.add(forward, losses)
+                done += 0 if forward.padding else len(forward.pairs)
+                context.progress(done, total)
+            layout.end_passes(self._parameters)
 
     def commit(self, task: CommitTask, context: Context) -> CommitResult:
         """Scale by z0 / z, clip, step, publish. A gradient that is not finite closes the step without one."""
@@ -114,14 +137,16 @@ class Trainer:
             )
 
     @contextmanager
-    def _buffered_gradient(self) -> Iterator[None]:
-        """Gradients made inside are added to those before it, or dropped where the body raises."""
+    def _buffered_gradient(self, once: Callable[[], object] | None) -> Iterator[None]:
+        """Gradients made inside are added to those before it, or dropped where the body raises; `once` runs a pass."""
         before = [parameter.grad for parameter in self._parameters]
         for parameter in self._parameters:
             parameter.grad = None
         try:
             yield
-        except BaseException:
+        except BaseException as error:
+            if once is not None and not (isinstance(error, TaskFault) and error.error.reason == "rank_lost"):
+                self._job.layout.give_up(once)
             self.masters.drop()
             for parameter, gradient in zip(self._parameters, before, strict=True):
                 parameter.grad = gradient
@@ -241,9 +266,11 @@ class Trainer:
             for parameter in self._parameters:
                 if parameter.grad is not None:
                     parameter.grad.mul_(task.z0 / task.z)
-            norm = float(torch.nn.utils.clip_grad_norm_(self._parameters, self._job.config.training.max_grad_norm))
+            clipped_at = self._job.config.training.max_grad_norm
+            norm = float(gathered(torch.nn.utils.clip_grad_norm_(self._parameters, clipped_at)))
             skipped = first_non_finite(self.masters.parameters, norm) or self.guard.objection(norm)
         if skipped is None:
+            self._job.layout.begin_step()
             self._keep_version()
             for group in self.optimizer.param_groups:
                 group["lr"] = rate

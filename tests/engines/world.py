@@ -250,10 +250,11 @@ def bench(
     *,
     checkpoint: str | None = None,
     version: int = 0,
+    engine: LocalEngine | None = None,
 ) -> Bench:
-    """A new engine of a role with the job prepared and the prompts encoded by it."""
+    """A new engine of a role, or this one, with the job prepared and the prompts encoded by it."""
     context = context or MemoryContext()
-    engine = LocalEngine(role, "cpu", root / "runs", root / "state")
+    engine = engine or LocalEngine(role, "cpu", root / "runs", root / "state")
     prepared = engine.run(prepare_task(config, checkpoint, version), context)
     assert isinstance(prepared, PrepareResult)
     prompts = tuple(Prompt(uid=f"p{number}", text=text) for number, text in enumerate(PROMPTS))

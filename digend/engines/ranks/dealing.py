@@ -1,0 +1,29 @@
+"""TSP over ranks: a micro-batch's (sample, timestep) pairs dealt evenly (paper section 3.2.2). No tensors.
+
+Invariants: every pair is in one pass of one rank; ranks differ by one pair a noise level at most; all ranks run as many
+passes as the others, in the same order of noise levels. A rank that has nothing left runs a pass that weighs nothing.
+"""
+
+from collections.abc import Sequence
+
+from digend.engines.forwards import Forward, Pair
+
+
+def deal(planned: Sequence[Forward], rank: int, size: int, largest: int) -> tuple[Forward, ...]:
+    """The passes of one rank, of `largest` pairs at most, of those planned for one rank alone."""
+    levels: dict[float, list[Pair]] = {}
+    for forward in planned:
+        levels.setdefault(forward.level, []).extend(forward.pairs)
+    return tuple(forward for level, pairs in levels.items() for forward in _passes(level, pairs, rank, size, largest))
+
+
+def _passes(level: float, pairs: Sequence[Pair], rank: int, size: int, largest: int) -> list[Forward]:
+    most = -(-len(pairs) // size)
+    num_passes = -(-most // largest)
+    width = -(-most // num_passes)
+    mine = pairs[rank * len(pairs) // size : (rank + 1) * len(pairs) // size]
+    passes = []
+    for number in range(num_passes):
+        part = tuple(mine[number * width : (number + 1) * width])
+        passes.append(Forward(level, part) if part else Forward(level, (pairs[0],), padding=True))
+    return passes

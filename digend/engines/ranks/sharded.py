@@ -1,0 +1,131 @@
+"""Weights in shards over the ranks of a replica: torch's FSDP2, block by block, on a mesh of replicas and shards.
+
+Owns the wrapping of a loaded model, after its adapter was added, and the passes' gradient synchronisation. Where
+weights are put back into shards after use (`training.reshard`), every pass reduces its gradient into shards, because a
+whole one would need the memory that sharding saves; replicas add theirs up in the last pass of a micro-batch. Where
+weights stay whole between passes, so does the gradient, until the last pass. Sums are in float32 at least.
+
+Invariant: a rank runs no pass that the others of its replica do not run.
+"""
+
+import warnings
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+
+import torch
+from torch import Tensor, distributed
+from torch.distributed.device_mesh import DeviceMesh
+from torch.distributed.fsdp import FSDPModule, MixedPrecisionPolicy, fully_shard
+from torch.distributed.tensor import DTensor, distribute_tensor
+from torch.nn import Module, Parameter
+
+from digend.engines.forwards import Forward
+from digend.engines.protocols import Context, TaskFault
+from digend.engines.ranks.dealing import deal
+from digend.engines.ranks.joined import SHARD, Joined
+from digend.engines.ranks.peers import Peers
+from digend.engines.ranks.tensors import gathered
+from digend.models.spec import Model, ModelSpec
+
+
+class Sharded:
+    """Each rank has its shards."""
+
+    generates_together = True
+
+    def __init__(self, peers: Joined, modules: Sequence[FSDPModule], *, reshard: bool) -> None:
+        self.peers: Peers = peers
+        self._modules = modules
+        self._holds_back = not reshard or peers.replicas > 1
+        self._reshard = reshard
+
+    def deal(self, planned: Sequence[Forward], largest: int) -> tuple[Forward, ...]:
+        return deal(planned, self.peers.rank, self.peers.size, largest)
+
+    def begin_pass(self, *, last: bool) -> None:
+        for module in self._modules:
+            module.set_requires_gradient_sync(last or self._reshard, recurse=False)
+            module.set_requires_all_reduce(last, recurse=False)
+            module.set_reshard_after_backward(last or self._reshard, recurse=False)
+
+    def end_passes(self, parameters: Iterable[Parameter]) -> None:
+        return None
+
+    def begin_step(self) -> None:
+        """What was gathered for a pass is old from now on."""
+        for module in self._modules:
+            module.reshard()
+
+    def give_up(self, once: Callable[[], object]) -> None:
+        """What FSDP holds back comes out with one more pass."""
+        if self._holds_back:
+            self.begin_pass(last=True)
+            once()
+
+    def whole(self, tensors: Mapping[str, Tensor], context: Context) -> dict[str, Tensor]:
+        found: dict[str, Tensor] = {}
+        with context.stage("gather"):
+            for name, tensor in tensors.items():
+                full = gathered(tensor.detach())
+                if self.peers.rank == 0:
+                    found[name] = full.cpu().contiguous()
+        return found
+
+    def fill(self, target: Tensor, source: Tensor) -> None:
+        with torch.no_grad():
+            if not isinstance(target, DTensor):
+                if self.peers.rank == 0:
+                    target.copy_(source)
+                distributed.broadcast(target.data, 0)
+                return
+            target.copy_(_scattered(target, source, self.peers.rank))
+
+    def place(self, source: Tensor, like: Tensor) -> Tensor:
+        if isinstance(like, DTensor) and source.shape == like.shape:
+            return _scattered(like, source, self.peers.rank)
+        placed = torch.empty(source.shape, dtype=source.dtype, device=like.device)
+        self.fill(placed, source)
+        return placed
+
+    def exchange(self, parameters: Mapping[str, Parameter], values: Mapping[str, Tensor]) -> dict[str, Tensor]:
+        """`Policy`'s change of values: FSDP keeps views of the shards, so they are copied."""
+        self.begin_step()
+        with torch.no_grad():
+            had = {name: each.detach().clone() for name, each in parameters.items()}
+            for name, parameter in parameters.items():
+                parameter.copy_(values[name])
+        return had
+
+
+def shard(model: Model, family: ModelSpec, peers: Joined, *, reshard: bool) -> Sharded:
+    """Wrap the trained modules in place; their parameters are others afterwards.
+
+    Raises TaskFault("config") for a family that chooses among several modules by the timestep: ranks would disagree.
+    """
+    if len(model.trainable) > 1:
+        names = " and ".join(model.trainable)
+        raise TaskFault(
+            "config", f"training.replicas: {names} cannot be sharded, a pass uses either; replicas = training.ranks"
+        )
+    # Blocks return slices of one tensor; nothing here or in diffusers' transformers changes those in place.
+    warnings.filterwarnings("ignore", message="FSDP2-wrapped module", category=UserWarning)
+    mesh = peers.mesh if peers.replicas > 1 else peers.mesh[SHARD]
+    modules = [each for module in model.trainable.values() for each in _wrapped(module, family, mesh, reshard)]
+    for module in modules:
+        module.set_gradient_divide_factor(1.0)
+        module.set_force_sum_reduction_for_comms(True)
+    return Sharded(peers, modules, reshard=reshard)
+
+
+def _wrapped(module: Module, family: ModelSpec, mesh: DeviceMesh, reshard: bool) -> Iterator[FSDPModule]:
+    dtypes = {each.dtype for each in module.parameters() if each.requires_grad}
+    half = all(each.itemsize < torch.float32.itemsize for each in dtypes)
+    precision = MixedPrecisionPolicy(reduce_dtype=torch.float32 if half else None, cast_forward_inputs=False)
+    blocks = [block for name in family.sharding_units for block in module.get_submodule(name).children()]
+    for each in (*blocks, module):
+        yield fully_shard(each, mesh=mesh, reshard_after_forward=reshard, mp_policy=precision)
+
+
+def _scattered(like: DTensor, source: Tensor, rank: int) -> DTensor:
+    device = like.device_mesh.device_type
+    full = source.to(device, like.dtype) if rank == 0 else torch.empty(like.shape, dtype=like.dtype, device=device)
+    return distribute_tensor(full, like.device_mesh, like.placements)

@@ -1,0 +1,78 @@
+"""A rank other than 0 in a process of its own: `python -m tests.ranks.follower ROOT`.
+
+Reads orders from stdin, a JSON object a line (`Order`), and answers each with a line: how it ended.
+"""
+
+import json
+import os
+import signal
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from safetensors.torch import save_file
+
+from digend.engines.engine import LocalEngine
+from digend.engines.protocols import Cancelled, TaskFault
+from digend.wire.ranks import Ranks
+from tests.engines.world import MemoryContext
+
+
+@dataclass(kw_only=True)
+class Order:
+    """Join and follow. At progress call `at` of a task, counted from the first: `die`, or have the lease revoked
+    (`cancel`). `gradients`: afterwards this rank's parts go into that file."""
+
+    ranks: dict[str, Any]
+    at: int = 0
+    what: str = ""
+    gradients: str = ""
+
+
+class FollowerContext(MemoryContext):
+    order: Order
+
+    def progress(self, done: int, total: int) -> None:
+        if total == 0:
+            return
+        self.steps.append((done, total))
+        if len(self.steps) == self.order.at:
+            if self.order.what == "die":
+                os.kill(os.getpid(), signal.SIGKILL)
+            raise Cancelled("told to stop")
+
+
+def parts(engine: LocalEngine) -> dict[str, Any]:
+    """This rank's part of each gradient."""
+    assert engine._job is not None
+    grads = {name: each.grad for name, each in engine._job.policy.parameters.items() if each.grad is not None}
+    return {name: (grad.to_local() if hasattr(grad, "to_local") else grad).contiguous() for name, grad in grads.items()}
+
+
+def obey(engine: LocalEngine, order: Order) -> str:
+    context = FollowerContext()
+    context.order = order
+    try:
+        engine.join(Ranks(**order.ranks))
+        engine.follow(context)
+        outcome = "left"
+    except TaskFault as fault:
+        outcome = f"{fault.error.reason}: {fault.error.message}"
+    except Cancelled:
+        outcome = "cancelled"
+    if order.gradients:
+        save_file(parts(engine), order.gradients)
+    engine.leave()
+    return outcome
+
+
+def main(root: Path) -> None:
+    engine = LocalEngine("trainer", "cpu", root / "runs", root / "state")
+    print(json.dumps("ready"), flush=True)
+    for line in sys.stdin:
+        print(json.dumps(obey(engine, Order(**json.loads(line)))), flush=True)
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]))
