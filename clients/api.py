@@ -30,6 +30,7 @@ from digend.wire import replies, requests
 from digend.wire.views import DriverView, JobDetail, JobView, NodeView, QueueView, StatusView, VersionView
 
 if TYPE_CHECKING:
+    from digend.config.tracking import TrackingConfig
     from digend.net.security import Security
     from digend.wire.pages import RecordList
     from digend.wire.records import Record
@@ -142,14 +143,16 @@ class Digend:
         overrides: Sequence[str] = (),
         priority: int = 0,
         dry_run: bool = False,
+        tracking: "TrackingConfig | None" = None,
     ) -> replies.Submitted:
-        """Checks a job file, uploads its prompts, submits it. `overrides` are "key=value", laid over the file.
+        """Checks a job file, uploads its prompts, submits it. `overrides` are "key=value", laid over the file;
+        `tracking` stands where the file says nothing of it.
 
         With an id (`job`) it may be repeated safely: the same id and content is the same job. Raises ConfigError.
         """
         from clients.submission import submission, upload
 
-        prepared = submission(path, overrides)
+        prepared = submission(path, overrides, tracking)
         for content in prepared.files:
             upload(self._client, content)
         request = replace(prepared.request(_new(), job), user=user(), priority=priority, dry_run=dry_run)

@@ -6,11 +6,13 @@ by its content, and the driver says which part of it is still wanted.
 
 import os
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from uuid import uuid4
 
+from clients.site import with_tracking
 from digend.config.emit import resolved_toml
 from digend.config.prompts import content_digest, packed_prompts
+from digend.config.tracking import TrackingConfig
 from digend.exitcodes import ExitCode
 from digend.job_check import JobInputs, read_job
 from digend.net.client import Client, RequestFailed
@@ -42,9 +44,12 @@ class Submission:
         )
 
 
-def submission(path: str | os.PathLike[str], overrides: Sequence[str] = ()) -> Submission:
-    """Reads and checks a job file. Raises ConfigError."""
+def submission(
+    path: str | os.PathLike[str], overrides: Sequence[str] = (), tracking: TrackingConfig | None = None
+) -> Submission:
+    """Reads and checks a job file; `tracking` stands where it says nothing. Raises ConfigError."""
     inputs = read_job(path, overrides)
+    inputs = replace(inputs, config=with_tracking(inputs.config, tracking))
     evaluation = None if inputs.eval_prompts is None else packed_prompts(inputs.eval_prompts)
     return Submission(inputs, packed_prompts(inputs.prompts), evaluation)
 

@@ -33,11 +33,16 @@ class ThisBox:
         return self.state / "logs"
 
 
-def named_places(environ: Mapping[str, str] = os.environ) -> Places | None:
-    """--node of this command, else DIGEND_NODE, else the files in /etc/digend; None where there are none."""
+def given_node() -> str | None:
+    """--node of this command, before the verb or behind it."""
     context = click.get_current_context(silent=True)
     given = [context.params.get("node"), (context.find_root().obj or {}).get("node")] if context else []
-    places = Places.of(next((path for path in given if path), None), environ=environ)
+    return next((path for path in given if path), None)
+
+
+def named_places(environ: Mapping[str, str] = os.environ) -> Places | None:
+    """--node of this command, else DIGEND_NODE, else the files in /etc/digend; None where there are none."""
+    places = Places.of(given_node(), environ=environ)
     if places.node_file:
         return places
     places = replace(places, system=True)

@@ -54,17 +54,19 @@ def command(
     """Submit a job file.
 
     Jobs that may use the same workers run one after another: by priority, then in fair order of users, then first come,
-    first served; others run at the same time. Paths in the file, and in --set, are relative to the file.
+    first served; others run at the same time. Paths in the file, and in --set, are relative to the file. What it leaves
+    out of [tracking] is taken from the settings of this box (digenctl config show tracking).
     --watch and --wait end with 0 where the job completes, with 1 where it fails or is cancelled.
     """
+    from clients.site import site_tracking
     from clients.watching import wait, watch
     from digend.job_check import read_job
 
-    inputs = read_job(path, overrides)
+    tracking, inputs = site_tracking(), read_job(path, overrides)
     _warn(output, inputs)
     if only_checked:
         return _say_valid(output, path, inputs)
-    submitted = driver.submit(path, job=job, overrides=overrides, priority=priority, dry_run=dry_run)
+    submitted = driver.submit(path, job=job, overrides=overrides, priority=priority, dry_run=dry_run, tracking=tracking)
     about = _about(submitted)
     if dry_run:
         return _say_rehearsed(output, submitted)

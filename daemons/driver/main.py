@@ -122,7 +122,7 @@ def assemble(
 ) -> Driver:
     """A driver that has read its journal and is about to begin. Raises JournalUnusable, JournalFull."""
     clock = Clock(journal.now_ns)
-    core, summaries, earlier = _restored(journal, clock)
+    core, summaries, earlier = _restored(journal, clock, metrics)
     timing = node.timing
     return Driver(
         core=core,
@@ -148,11 +148,13 @@ def assemble(
     )
 
 
-def _restored(journal: Journal, clock: Clock) -> tuple[Core, Summaries, State]:
+def _restored(journal: Journal, clock: Clock, metrics: DriverMetrics | None) -> tuple[Core, Summaries, State]:
     """The core as it was; a new one in a new segment where no job was open, and what the earlier one knew."""
     core = Core()
     summaries, earlier = Summaries(core), core.state
     count = bring_up_to_date(core, summaries, journal.batches())
+    if metrics is not None:
+        metrics.begin_with(*summaries.newest())
     if all(job.state in FINAL_STATES for job in job_views(core.state)):
         journal.begin(now_ns=clock.now_ns(), finished=summaries.details())
         core = Core()

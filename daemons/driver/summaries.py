@@ -9,7 +9,7 @@ from dataclasses import replace
 from broker.core import Core
 from broker.views import job_view, job_views
 from digend.telemetry.summary import Summary
-from digend.wire.records import Record
+from digend.wire.records import EvaluationRecord, Record, StepRecord
 from digend.wire.views import JobDetail
 
 
@@ -19,6 +19,7 @@ class Summaries:
     def __init__(self, core: Core) -> None:
         self._core = core
         self._readers: dict[str, Summary] = {}
+        self._newest = ""
 
     def add(self, record: Record) -> None:
         """The next record of its job."""
@@ -28,6 +29,13 @@ class Summaries:
             steps = spec.num_global_steps if spec else 0
             reader = self._readers[record.job] = Summary(name=spec.name if spec else "", num_global_steps=steps)
         reader.add(record)
+        if isinstance(record.body, StepRecord | EvaluationRecord):
+            self._newest = record.job
+
+    def newest(self) -> tuple[str, dict[str, float]]:
+        """The job whose global step or evaluation was the last to be told, and its figures; "" where there is none."""
+        reader = self._readers.get(self._newest)
+        return (self._newest, reader.figures) if reader is not None else ("", {})
 
     def detail(self, job: str) -> JobDetail | None:
         """The job as the core sees it, with what its records add up to; None if the core does not know it."""

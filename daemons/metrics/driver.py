@@ -34,6 +34,11 @@ class DriverMetrics:
         self._figures: dict[str, float] = {}
         self._job = ""
 
+    def begin_with(self, job: str, values: dict[str, float]) -> None:
+        """Figures from before this process began; counters begin at 0, as Prometheus expects of a restart."""
+        self._job, self._figures = job, dict(values)
+        self._show_figures()
+
     async def watch(
         self, look: Callable[[], StatusView], leases: Callable[[], Iterable[Lease]], waiting: Callable[[], int]
     ) -> None:
@@ -126,6 +131,9 @@ class DriverMetrics:
         self._figures = {
             name: value for name, value in self._figures.items() if _of_evaluation(name) is not evaluated
         } | values
+        self._show_figures()
+
+    def _show_figures(self) -> None:
         shown = sorted(self._figures, key=lambda name: (not _fixed(name), name))[:MAX_FIGURES]
         self.board.replace("digend_job_figure", {(name,): self._figures[name] for name in shown})
 

@@ -11,7 +11,8 @@ from daemons.trackers.aside import Aside
 from daemons.trackers.files import jsonl, tensorboard
 from daemons.trackers.protocol import TrackedRun, Tracker
 from daemons.trackers.wandb_tracker import WandbTracker
-from digend.config.job import JobConfig, TrackingConfig
+from digend.config.job import JobConfig
+from digend.config.tracking import TrackingConfig
 from digend.wire.records import Record
 
 

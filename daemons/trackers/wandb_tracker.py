@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from daemons.trackers.protocol import TrackedRun
-from digend.config.job import TrackingConfig
+from digend.config.tracking import TrackingConfig
 from digend.telemetry.figures import figures
 from digend.wire.records import EvaluationRecord, Record, StepRecord
 

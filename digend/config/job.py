@@ -9,9 +9,9 @@ from typing import Annotated, Literal
 from pydantic import Field
 
 from digend.config.section import Section as Section
+from digend.config.tracking import TrackingConfig, Word
 
 Options = dict[str, bool | int | float | str | list[int] | list[float] | list[str]]
-Word = Annotated[str, Field(min_length=1)]
 Beta = Annotated[float, Field(ge=0, lt=1)]
 
 
@@ -316,20 +316,6 @@ class ScheduleConfig(Section):
     quorum: Annotated[
         float, Field(gt=0, le=1, description="Share of a group that must be scored, else it is dropped.")
     ] = 0.5
-
-
-class TrackingConfig(Section):
-    """Where figures go, beside the report. What fails here never harms the run; status and report say so."""
-
-    use: list[Literal["jsonl", "tensorboard", "wandb"]] = Field(
-        ["jsonl", "tensorboard"],
-        description="metrics.jsonl and tensorboard/ of the run folder; wandb, where the recorder has `digend[wandb]`.",
-    )
-    project: Word = Field("digend", description="Project in W&B.")
-    entity: Word | None = Field(None, description="User or team in W&B; that of the key where missing.")
-    mode: Literal["online", "offline"] | None = Field(
-        None, description="Of W&B; what WANDB_MODE says to the recorder where missing."
-    )
 
 
 class CheckpointConfig(Section):

@@ -3,7 +3,7 @@
 Knows no file and no particular model; a key inside an array of tables is `rewards[].name`.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from typing import Any
@@ -71,7 +71,7 @@ def _key(path: str, field: Schema, inner: Schema | None, repeated: bool, require
         meaning=field.get("description") or (inner or {}).get("description", ""),
         required=required,
         default=None if required or inner is not None else _default(field),
-        choices=tuple(str(choice) for choice in _one(field).get("enum", field.get("examples", ()))),
+        choices=tuple(str(choice) for choice in _choices(_one(field)) or field.get("examples", ())),
         table=inner is not None,
         secret=bool(_one(field).get("writeOnly")),
     )
@@ -81,6 +81,12 @@ def _default(field: Schema) -> str | None:
     if "default" in field:
         return None if field["default"] is None else toml_value(field["default"])
     return {"array": "[]", "object": "{}"}.get(field.get("type", ""))
+
+
+def _choices(field: Schema) -> Sequence[object]:
+    """Of a value, or of each in a list."""
+    found: Sequence[object] = field.get("enum") or field.get("items", {}).get("enum", ())
+    return found
 
 
 def _one(field: Schema) -> Schema:

@@ -9,6 +9,7 @@ from typing import Annotated, Literal
 from pydantic import Field
 
 from digend.config.section import Section
+from digend.config.tracking import TrackingConfig
 
 NODE_NAME = r"^[A-Za-z0-9][A-Za-z0-9._-]{0,62}$"
 MemoryGib = Annotated[
@@ -162,5 +163,9 @@ class NodeConfig(Section, strict=True):
     keys: KeysNodeConfig | None = None
     timing: TimingConfig = Field(default_factory=lambda: TimingConfig.model_validate({}))
     client: ClientConfig = Field(default_factory=lambda: ClientConfig.model_validate({}))
+    tracking: TrackingConfig = Field(
+        default_factory=lambda: TrackingConfig.model_validate({}),
+        description="Of jobs that are submitted from this box, where their files leave it out.",
+    )
     log_format: Literal["console", "json"] = Field("console", description="How logs are written.")
     log_level: Literal["debug", "info", "warning", "error"] = Field("info", description="From which level on.")

@@ -5,6 +5,7 @@ Overrides (`--set key=value`) are laid over the table before anything is validat
 
 import os
 import re
+import stat
 import tomllib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -75,6 +76,8 @@ def source_of(name: str, text: str, overrides: Sequence[str] = ()) -> Source:
 def read_text(path: str) -> str:
     """A whole file as text. Raises ConfigError that names the byte where it is not UTF-8."""
     try:
+        if not stat.S_ISREG(mode := Path(path).stat().st_mode) and not stat.S_ISDIR(mode):
+            raise _whole(path, "is no regular file")  # a pipe would be waited for until somebody writes to it
         return Path(path).read_bytes().decode("utf-8-sig")
     except UnicodeDecodeError as error:
         byte = error.object[error.start]

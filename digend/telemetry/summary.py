@@ -50,6 +50,7 @@ class Summary:
         self._incarnation = 0
         self._parent, self._parent_step = "", 0
         self._last_step: dict[str, float] = {}
+        self._last_evaluation: dict[str, float] = {}
         self._evaluations: list[EvaluationView] = []
         self._checkpoint: CheckpointRecord | None = None
         self._pipeline: str | None = None
@@ -83,6 +84,11 @@ class Summary:
             pipeline=self._pipeline,
             num_records=self._num_records,
         )
+
+    @property
+    def figures(self) -> dict[str, float]:
+        """Of the newest global step and the newest evaluation."""
+        return self._last_step | self._last_evaluation
 
     def stage_table(self) -> StageTable:
         """The same seconds as in the view, with wall time and shares."""
@@ -138,6 +144,7 @@ class Summary:
         view = EvaluationView(
             label=body.label, global_step=body.global_step, version=body.version, metrics=dict(body.metrics)
         )
+        self._last_evaluation = figures(body)
         self._evaluations.append(view)
         if len(self._evaluations) > MAX_EVALUATIONS:
             del self._evaluations[1]

@@ -1,5 +1,6 @@
 """Lines of keys, files that cannot be read, and overrides."""
 
+import os
 from pathlib import Path
 
 import pytest
@@ -34,6 +35,13 @@ def test_a_missing_key_is_placed_at_its_table(tmp_path: Path) -> None:
     source = read_source(path)
     assert source.where("t.missing").endswith("x.toml:2")
     assert source.where("missing").endswith("x.toml")
+
+
+def test_a_pipe_is_refused_and_not_waited_for(tmp_path: Path) -> None:
+    path = tmp_path / "x.toml"
+    os.mkfifo(path)
+    with pytest.raises(ConfigError, match=r"x\.toml: is no regular file"):
+        read_source(path)
 
 
 def test_a_syntax_error_names_its_line(tmp_path: Path) -> None:

@@ -6,11 +6,13 @@ from prometheus_client import CollectorRegistry
 from prometheus_client.exposition import generate_latest
 from prometheus_client.parser import text_string_to_metric_families
 
+from daemons.driver.summaries import Summaries
 from daemons.metrics.driver import MAX_FIGURES, DriverMetrics
 from digend.telemetry.figures import figures
 from digend.wire.records import IdleRecord, Record, RecordBody, StepRecord, TaskFailure, TaskRecord
 from digend.wire.tasks import Receipt
 from digend.wire.views import JobView, NodeView, StatusView
+from tests.broker.support import evaluation, finished, job
 from tests.recorder.plausible import plausible_run
 
 
@@ -131,3 +133,20 @@ def test_figures_are_those_of_the_newest_step_and_evaluation() -> None:
         if name == "digend_job_figure"
     }
     assert found == last
+
+
+def test_a_driver_that_was_restarted_shows_the_figures_that_it_showed_before() -> None:
+    simulation = finished(job(num_global_steps=2, evaluation=evaluation(1)))
+    before, core = DriverMetrics(), simulation.core
+    summaries = Summaries(core)
+    for record in simulation.records["j1"]:
+        before.record(record)
+        summaries.add(record)
+    after = DriverMetrics()
+    after.begin_with(*summaries.newest())
+    shown = {key: value for key, value in _samples(before.board.registry).items() if key[0] == "digend_job_figure"}
+    assert shown
+    assert {k: v for k, v in _samples(after.board.registry).items() if k[0] == "digend_job_figure"} == shown
+    nothing = DriverMetrics()
+    nothing.begin_with(*Summaries(core).newest())
+    assert not [key for key in _samples(nothing.board.registry) if key[0] == "digend_job_figure"]

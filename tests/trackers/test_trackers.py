@@ -16,7 +16,7 @@ from tensorboard.backend.event_processing.event_accumulator import EventAccumula
 from daemons.trackers.files import jsonl, tensorboard
 from daemons.trackers.protocol import TrackedRun, Tracker, is_logged
 from daemons.trackers.wandb_tracker import WandbTracker
-from digend.config.job import TrackingConfig
+from digend.config.tracking import TrackingConfig
 from digend.telemetry.figures import figures
 from digend.wire.records import Record, StepRecord
 from tests.recorder.plausible import plausible_run
