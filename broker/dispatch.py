@@ -22,9 +22,9 @@ from broker.generation import (
 )
 from broker.leasing import grant, note_idle
 from broker.microbatch import MicroBatch, Phase
-from broker.placement import involved, serves, trainer_of
+from broker.placement import involved, serves
 from broker.portions import offer_scoring
-from broker.ranks import leads
+from broker.ranks import followed, leads
 from broker.schedule.choice import Choice, Searching, choose
 from broker.schedule.named import strategy_of
 from broker.standing_in import offer_standing_in
@@ -204,8 +204,8 @@ def idle_cause(state: State, job: Job, worker: Worker) -> tuple[str, bool]:
         return "torpid", False
     if not worker.able:
         return "GPU lost", False
-    if worker.name in job.followers and (doing := _doing_of(state, trainer_of(state, job))):
-        return f"follows {doing}", False
+    if lease := followed(state, job, worker):
+        return f"follows {lease.label}", False
     if state.disk_full:
         return "disk full", False
     if not serves(state, job, worker):
@@ -232,12 +232,6 @@ def idle_cause(state: State, job: Job, worker: Worker) -> tuple[str, bool]:
     if not holds(job, worker, job.stamp) or (job.unclaimed and switching(state, job, job.stamp)):
         return "weights", True
     return "update", True
-
-
-def _doing_of(state: State, leader: Worker | None) -> str:
-    """What rank 0 does, and so the others do; "" where it idles, and they for the same cause."""
-    lease = state.leases.get(leader.lease or "") if leader is not None else None
-    return lease.label if lease is not None else ""
 
 
 def wanted_but_not_encoded(job: Job) -> bool:

@@ -11,7 +11,7 @@ from broker.commands import AskJoin, AskLeave, AskStore
 from broker.events import RankBroke, RankReady, StoreReady
 from broker.leasing import end_idle
 from broker.placement import on_nodes, trainers
-from broker.state import SECOND, Job, RankSet, State, Worker
+from broker.state import SECOND, Job, Lease, RankSet, State, Worker
 from digend.wire.ranks import Ranks
 from digend.wire.records import Notice
 
@@ -89,6 +89,12 @@ def bind(state: State, job: Job, chosen: list[Worker]) -> None:
         elif worker.name not in names and job.trains(worker.name):
             end_idle(state, job, worker)
     job.trainer, job.followers = names[0], tuple(names[1:])
+
+
+def followed(state: State, job: Job, worker: Worker) -> Lease | None:
+    """The lease of rank 0, which another rank works on too."""
+    leader = state.workers.get(job.trainer or "") if worker.name in job.followers else None
+    return state.leases.get(leader.lease or "") if leader is not None else None
 
 
 def leads(job: Job, worker: Worker) -> bool:

@@ -4,6 +4,7 @@ from broker.draining import standing
 from broker.lacking import lacking
 from broker.microbatch import Phase
 from broker.placement import involved, job_of
+from broker.ranks import followed
 from broker.state import SECOND, Drain, Job, Lease, State, Worker
 from broker.waits import NOTHING, in_want_of, job_reason, sq_reason, uq_reason, worker_reason
 from digend.wire.devices import DeviceState
@@ -135,12 +136,13 @@ def _problems(state: State, jobs: list[Job], now_ns: int) -> tuple[str, ...]:
 
 
 def _node(state: State, worker: Worker, now_ns: int) -> NodeView:
-    lease = state.leases.get(worker.lease or "")
+    job = job_of(state, worker)
+    follows = followed(state, job, worker) if job is not None else None
+    lease = state.leases.get(worker.lease or "") or follows
     name = "lost" if worker.session is None else "torpid" if worker.torpid else standing(state, worker)
     name = name or ("busy" if lease else "idle")
     drain = state.drain_of(worker)
     hello = worker.hello
-    job = job_of(state, worker)
     since = lease.start_ns if lease else worker.idle_since if job is not None else None
     ranks = job.ranks if job is not None and worker.role == "trainer" and job.spec.ranks > 1 else ()
     return NodeView(
@@ -148,7 +150,7 @@ def _node(state: State, worker: Worker, now_ns: int) -> NodeView:
         role=worker.role,
         node=hello.node,
         state=name,
-        doing=_doing(lease) if lease else worker.idle_cause or NOTHING,
+        doing=f"{'follows ' if follows else ''}{_doing(lease)}" if lease else worker.idle_cause or NOTHING,
         drained=drain.why or "no reason given" if drain else "",
         drained_by=drain.by if drain else "",
         drained_s=(now_ns - drain.since_ns) / SECOND if drain else None,

@@ -7,6 +7,7 @@ from broker.draining import wanted
 from broker.lacking import lacking
 from broker.microbatch import MicroBatch
 from broker.placement import job_of
+from broker.ranks import followed
 from broker.state import SECOND, Job, State, Worker
 from broker.stopping import plan
 
@@ -50,7 +51,8 @@ def worker_reason(state: State, worker: Worker, now_ns: int) -> str:
     drain = state.drain_of(worker)
     if drain is not None:
         return "; ".join(part for part in (f"drained{drain.because}", wanted(state, worker)) if part)
-    if worker.lease is not None:
+    job = job_of(state, worker)
+    if worker.lease is not None or (job is not None and followed(state, job, worker)):
         return ""
     return _idle_reason(state, worker)
 

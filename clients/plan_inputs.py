@@ -68,10 +68,11 @@ def slots_of(nodes: Sequence[NodeConfig]) -> list[Slot]:
                 gib = section.memory_gib if section else None
                 name = f"{node.name}/{role}/{index}"
                 found.append(Slot(name=name, role=role, place=_place(node, place), gib=gib))
-        if node.trainer is not None:
-            place = _place(node, node.trainer.device or "")
-            gib = node.trainer.memory_gib
-            found.append(Slot(name=f"{node.name}/trainer/0", role="trainer", place=place, gib=gib))
+        trainer = node.trainer
+        for index in range(trainer.slots if trainer is not None else 0):
+            place = _place(node, trainer.device_of(index) or "" if trainer is not None else "")
+            gib = trainer.memory_gib if trainer is not None else None
+            found.append(Slot(name=f"{node.name}/trainer/{index}", role="trainer", place=place, gib=gib))
     return found
 
 

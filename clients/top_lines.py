@@ -137,6 +137,8 @@ def _figures(watched: Watched, width: int) -> Text:
 def _parts(watched: Watched) -> Iterator[str]:
     job, evaluation = watched.job, watched.evaluation
     yield f"policy version {job.policy_version}"
+    if job.ranks > 1:
+        yield f"{job.ranks} trainer ranks"
     if watched.step_s is not None:
         yield f"{age(watched.step_s)} a global step"
         if job.state == "running":
@@ -240,7 +242,9 @@ class _Layout:
         line.append(f"  {share(time.kinds.get('bubble', 0.0) / known if known else None):>7}")
         if self._now:
             since = f"{age(node.for_s):>7}" if self._since else ""
-            line.append(f"{since}  {node.reason or doing(node)}", style="dim" if node.reason else "")
+            now = node.reason or doing(node)
+            now = now if node.rank is None else f"rank {node.rank} of {node.ranks}: {now}"
+            line.append(f"{since}  {now}", style="dim" if node.reason else "")
         return line
 
 

@@ -50,8 +50,7 @@ def programs(node: NodeConfig) -> list[Program]:
     """What a node file names, in the order of starting; stopping goes the other way round."""
     found = [Program(role="driver")] if node.driver else []
     found += [Program(role="recorder")] if node.recorder else []
-    found += [Program(role="trainer", slot=0)] if node.trainer else []
-    for role, section in (("generator", node.generator), ("reward", node.reward)):
+    for role, section in (("trainer", node.trainer), ("generator", node.generator), ("reward", node.reward)):
         found += [Program(role=role, slot=slot) for slot in range(section.slots if section else 0)]
     return found
 

@@ -165,14 +165,13 @@ def _free(address: str) -> Finding:
 
 
 def _devices(node: NodeConfig) -> list[str]:
-    sections = [section.devices for section in (node.generator, node.reward) if section]
+    sections = [section.devices for section in (node.generator, node.trainer, node.reward) if section]
     named = [device for devices in sections for device in devices]
     return [*named, node.trainer.device] if node.trainer and node.trainer.device else named
 
 
 def _threads(node: NodeConfig) -> int:
-    slots = sum(section.slots * section.threads for section in (node.generator, node.reward) if section)
-    return slots + (node.trainer.threads if node.trainer else 0)
+    return sum(section.slots * section.threads for section in (node.generator, node.trainer, node.reward) if section)
 
 
 CHECKS: tuple[Callable[[NodeConfig], Iterator[Finding]], ...] = (

@@ -22,6 +22,7 @@ COLUMNS = (
     Column("step", lambda job: f"{job.global_step}/{job.num_global_steps}"),
     Column("version", lambda job: str(job.policy_version)),
     Column("parent", lambda job: f"{job.parent} at {job.parent_step}" if job.parent else "-", wide=True),
+    Column("ranks", lambda job: str(job.ranks), wide=True),
     Column("incarnation", lambda job: str(job.incarnation), wide=True),
     Column("reward", lambda job: number(job.reward)),
     Column("took", lambda job: age(took(job))),

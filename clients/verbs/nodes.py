@@ -21,9 +21,14 @@ def _device(node: NodeView) -> str:
     return f"{node.device}: {node.health}" if node.health else node.device
 
 
+def role(node: NodeView) -> str:
+    """`trainer`, or `trainer 0 of 4`."""
+    return node.role if node.rank is None else f"{node.role} {node.rank} of {node.ranks}"
+
+
 COLUMNS = (
     Column("worker", lambda node: node.name),
-    Column("role", lambda node: node.role),
+    Column("role", role),
     Column("node", lambda node: node.node, wide=True),
     Column("host", lambda node: node.host or "-", wide=True),
     Column("state", lambda node: node.state),

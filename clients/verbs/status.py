@@ -63,9 +63,10 @@ def lines(status: StatusView, job: JobView | None) -> Iterator[str]:
 
 def _job(job: JobView) -> str:
     reason = f" ({job.reason})" if job.reason else ""
+    ranks = f", {job.ranks} trainer ranks" if job.ranks > 1 else ""
     return (
         f"{job.id} {job.state}{reason}: global step {job.global_step} of {job.num_global_steps}, "
-        f"policy version {job.policy_version}, reward {number(job.reward)}"
+        f"policy version {job.policy_version}, reward {number(job.reward)}{ranks}"
     )
 
 

@@ -19,8 +19,8 @@ from daemons.metrics.board import Board
 from digend.config.node import NodeConfig
 from digend.telemetry.logs import logger
 
-_PLACES = {"driver": 0, "recorder": 1, "trainer": 2}
-_FIRST_SLOT = 3
+_PLACES = {"driver": 0, "recorder": 1}
+_FIRST_SLOT = 2
 
 
 class CannotListen(Exception):
@@ -78,15 +78,18 @@ def serving(node: NodeConfig, role: str, slot: int, shown: Shown | None) -> Iter
 
 
 def port_of(node: NodeConfig, role: str, slot: int) -> int:
-    """`metrics.port` is the driver's; then recorder, trainer, generators, rewards. 0: the kernel chooses for each."""
+    """`metrics.port` is the driver's; then recorder, trainers, generators, rewards. 0: the kernel chooses for each."""
     port = node.metrics.port if node.metrics else 0
     if not port:
         return 0
-    generators = node.generator.slots if node.generator else 0
-    place = _PLACES.get(role)
-    if place is None:
-        place = _FIRST_SLOT + slot + (generators if role == "reward" else 0)
-    return port + place
+    if role in _PLACES:
+        return port + _PLACES[role]
+    before = _FIRST_SLOT
+    for each, section in (("trainer", node.trainer), ("generator", node.generator), ("reward", node.reward)):
+        if each == role:
+            break
+        before += section.slots if section else int(each == "trainer")
+    return port + before + slot
 
 
 def _listen(port: int, host: str, registry: CollectorRegistry) -> tuple[WSGIServer, threading.Thread]:

@@ -1,6 +1,7 @@
 """What a worker is, and the waits of its shell. Pure data."""
 
 from dataclasses import dataclass
+from ipaddress import ip_address
 
 from digend.wire.workers import Role, Versions
 
@@ -15,6 +16,13 @@ class Identity:
     instance: str
     data: str
     versions: Versions
+    meet_at: str = "127.0.0.1"
+    """Address at which a trainer's ranks meet this one; loopback, unless `trainer.interface` says otherwise."""
+
+    @property
+    def interface(self) -> str:
+        """`meet_at` where other boxes reach it, else ""."""
+        return "" if ip_address(self.meet_at).is_loopback else self.meet_at
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -31,6 +31,7 @@ from digend.exitcodes import ExitCode
 from digend.net.addresses import BadAddress
 from digend.net.blobs import BlobClient, BlobServer
 from digend.net.claims import AddressInUse
+from digend.net.interfaces import LOOPBACK, Interface, find
 from digend.net.link import Link
 from digend.telemetry.gpu_watch import GpuWatch
 from digend.telemetry.logs import logger, set_up
@@ -57,6 +58,13 @@ def run(role: WorkerRole, node: NodeConfig, slot: int, reread: Reread | None = N
     peak = peak_flops(role, node)
     for name in ("OMP_NUM_THREADS", "MKL_NUM_THREADS"):
         os.environ[name] = str(threads)
+    if role == "trainer":
+        try:
+            _bind_ranks(meeting_place(node))
+        except BadAddress as error:
+            set_up(node.log_format, node.log_level, f"{node.name}/{role}/{slot}")
+            log.error("cannot start", reason=str(error))
+            return ExitCode.BAD_CONFIG
 
     watch = GpuWatch()
 
@@ -105,11 +113,26 @@ def run_worker(
 def compute_options(role: WorkerRole, node: NodeConfig, slot: int) -> tuple[int, str | None]:
     """(torch threads, device or None for automatic) of a slot; 1 thread where no setting names the role."""
     if role == "trainer":
-        return (node.trainer.threads, node.trainer.device) if node.trainer else (1, None)
+        return (node.trainer.threads, node.trainer.device_of(slot)) if node.trainer else (1, None)
     section = node.generator if role == "generator" else node.reward
     if section is None:
         return 1, None
     return section.threads, section.devices[slot] if slot < len(section.devices) else None
+
+
+def meeting_place(node: NodeConfig) -> Interface:
+    """Where a trainer of this box meets other ranks. Raises BadAddress, which names the setting."""
+    wanted = node.trainer.interface if node.trainer else ""
+    try:
+        return find(wanted)
+    except BadAddress as error:
+        raise BadAddress(f"trainer.interface: {error}") from None
+
+
+def _bind_ranks(place: Interface) -> None:
+    """torch.distributed listens there and nowhere else, whatever the environment said before."""
+    for name in ("GLOO_SOCKET_IFNAME", "NCCL_SOCKET_IFNAME", "TP_SOCKET_IFNAME"):
+        os.environ[name] = place.name
 
 
 def peak_flops(role: WorkerRole, node: NodeConfig) -> float | None:
@@ -135,7 +158,13 @@ async def _live(
     try:
         link = Link.connect(node.address, security=security)
         identity = Identity(
-            role=role, name=name, node=node.name, instance=instance, data=blobs.address, versions=installed_versions()
+            role=role,
+            name=name,
+            node=node.name,
+            instance=instance,
+            data=blobs.address,
+            versions=installed_versions(),
+            meet_at=meeting_place(node).address if role == "trainer" else LOOPBACK,
         )
         timing = timing or ShellTiming(lost_s=node.timing.lost_s)
         notifier = Notifier()

@@ -48,10 +48,10 @@ async def tell(
                 await (asyncio.Event() if ready else joined).wait()
 
 
-def in_words(joined: bool, draining: bool, running: Held | None, progress: Progress) -> str:
-    """`generate for shapes-001, 3 of 20`, or what it waits for."""
+def in_words(joined: bool, draining: bool, running: Held | None, progress: Progress, rank: str = "") -> str:
+    """`generate for shapes-001, 3 of 20`, or what it waits for. `rank`: what a trainer is among several."""
     if running is None:
-        doing = "idle" if joined else "waiting for the driver"
+        doing = rank or ("idle" if joined else "waiting for the driver")
     else:
         doing = f"{running.task.kind} for {running.task.job}"
         doing += f", {progress.done} of {progress.total}" if progress.total else ""

@@ -21,7 +21,16 @@ from digend.telemetry.logs import logger
 from digend.wire.devices import DeviceState
 from digend.wire.errors import TooLarge
 from digend.wire.tasks import TaskError
-from digend.wire.workers import Goodbye, Heartbeat, Hello, Staged, StageFailed
+from digend.wire.workers import (
+    Goodbye,
+    Heartbeat,
+    Hello,
+    RankFailed,
+    RankJoined,
+    Staged,
+    StageFailed,
+    StoreOpened,
+)
 
 log = logger()
 
@@ -50,7 +59,7 @@ class Reports:
         self._session = session
         self._told_s: dict[str, float] = {}
 
-    def hello(self, device: str, work: Work) -> None:
+    def hello(self, device: str, work: Work, ranks: dict[str, int]) -> None:
         who = self._identity
         self._link.send(
             Hello(
@@ -65,6 +74,8 @@ class Reports:
                 held=work.leases.inventory(),
                 prepared=work.prepared(),
                 host=socket.gethostname(),
+                interface=who.interface,
+                ranks=ranks,
             )
         )
 
@@ -104,7 +115,7 @@ class Reports:
     def acknowledged(self, lease: str) -> None:
         self._told_s.pop(lease, None)
 
-    def versions(self, news: Iterable[Staged | StageFailed]) -> None:
+    def news(self, news: Iterable[Staged | StageFailed | StoreOpened | RankJoined | RankFailed]) -> None:
         for item in news:
             self._link.send(item)
 

@@ -12,15 +12,17 @@ import asyncio
 from collections.abc import Callable, Coroutine, Mapping
 from contextlib import suppress
 from dataclasses import replace
-from typing import Any
+from typing import Any, cast
 
 from daemons.metrics.worker import Glance, WorkerMetrics
 from daemons.notify import Notifier
 from daemons.worker.blobs import WorkerBlobs
 from daemons.worker.compute import Compute, EngineStart
+from daemons.worker.context import TaskContext
 from daemons.worker.identity import Identity, ShellTiming
 from daemons.worker.leases import Outcome
 from daemons.worker.presence import in_words, tell
+from daemons.worker.ranks import OffLoopback, RankEngine, RankMeans, RankSeat
 from daemons.worker.reports import Line, Reports, resident_bytes
 from daemons.worker.session import Session
 from daemons.worker.staging import Key, StageMeans, Staging
@@ -33,7 +35,20 @@ from digend.wire.devices import DeviceState
 from digend.wire.protocol import Refused
 from digend.wire.refs import WeightsRef
 from digend.wire.tensors import Array
-from digend.wire.workers import Assign, EndJob, FreeBlobs, HeartbeatAck, ResultAck, Retire, Revoke, Stage, Welcome
+from digend.wire.workers import (
+    Assign,
+    EndJob,
+    FreeBlobs,
+    HeartbeatAck,
+    JoinRanks,
+    LeaveRanks,
+    OpenStore,
+    ResultAck,
+    Retire,
+    Revoke,
+    Stage,
+    Welcome,
+)
 
 log = logger()
 
@@ -73,6 +88,7 @@ class Worker:
         )
         self._staging = Staging(means)
         self._work = Work(self._thread, blobs, self._staging, self._report, self._count)
+        self._ranks = self._seat()
         self._draining = False
         self._revoked: str | None = None
         self._usable = asyncio.Event()
@@ -89,6 +105,9 @@ class Worker:
             Retire: lambda message: self._staging.retire(message.job, message.oldest_version),
             FreeBlobs: lambda message: self._blobs.free(message.blobs),
             EndJob: self._on_end_job,
+            OpenStore: self._ranks.open,
+            JoinRanks: self._on_join_ranks,
+            LeaveRanks: self._on_leave_ranks,
             HeartbeatAck: lambda message: self._session.heard(self._now()),
         }
 
@@ -128,7 +147,7 @@ class Worker:
     @property
     def busy(self) -> bool:
         """Whether a thread still computes, so that the interpreter cannot end in order."""
-        return self._thread.busy or self._checker.busy
+        return self._thread.busy or self._checker.busy or self._ranks.busy
 
     # ------------------------------------------------------------------------------------------------- loops
 
@@ -139,7 +158,7 @@ class Worker:
                 await asyncio.sleep(pause_s)
             await self._given_up()
             await self._connected()
-            self._reports.hello(self._device, self._work)
+            self._reports.hello(self._device, self._work, self._ranks.inventory)
             delay_s, say_so = self._session.greeted()
             if say_so:
                 log.info("waiting for the driver's welcome", name=self._identity.name)
@@ -197,6 +216,8 @@ class Worker:
                 await self._until(lambda: self._work.leases.idle, self._timing.stop_s)
             await self._until(lambda: not self._work.leases.outcomes, self._timing.acknowledge_s)
         self._reports.goodbye("asked to stop")
+        if leaving := self._ranks.leave("the worker is stopping"):
+            await asyncio.wait([leaving], timeout=self._timing.stop_s)
         self._end(ExitCode.ASKED_TO_STOP)
 
     async def _watch_stuck(self) -> None:
@@ -215,7 +236,8 @@ class Worker:
         self._joined.set()
         log.info("joined", session=message.session, epoch=message.epoch)
         self._reports.all_outcomes(self._work.leases.outcomes, self._now())
-        self._reports.versions(self._staging.news(message.session))
+        self._reports.news(self._staging.news(message.session))
+        self._reports.news(self._ranks.news(message.session))
 
     def _on_refused(self, message: Refused) -> None:
         log.warning("refused by the driver", reason=message.reason, fatal=message.fatal)
@@ -224,6 +246,7 @@ class Worker:
             return
         if self._session.id is not None and message.reason.startswith(EVICTED):
             self._revoked = self._work.progress.lease
+            self._ranks.leave(message.reason)
             self._work.revoke_all(message.reason)
             self._spawn("stuck?", self._watch_stuck())
         self._leave()
@@ -237,6 +260,17 @@ class Worker:
         self._work.leases.forget(message.lease)
         self._reports.acknowledged(message.lease)
         self._changed.set()
+
+    def _on_join_ranks(self, message: JoinRanks) -> None:
+        try:
+            self._ranks.join(message)
+        except OffLoopback as error:
+            log.error("cannot be one of the ranks", reason=str(error))
+            self._reports.goodbye(str(error))
+            self._end(ExitCode.BAD_CONFIG)
+
+    def _on_leave_ranks(self, message: LeaveRanks) -> None:
+        self._ranks.leave(message.reason, (message.job, message.epoch))
 
     def _on_end_job(self, message: EndJob) -> None:
         self._staging.end(message.job)
@@ -255,7 +289,26 @@ class Worker:
 
     def _report_version(self, key: Key) -> None:
         if self._session.id is not None:
-            self._reports.versions(self._staging.news(self._session.id, key))
+            self._reports.news(self._staging.news(self._session.id, key))
+
+    def _report_ranks(self) -> None:
+        if self._session.id is not None:
+            self._reports.news(self._ranks.news(self._session.id))
+
+    def _seat(self) -> RankSeat:
+        means = RankMeans(
+            meet_at=self._identity.meet_at,
+            engine=lambda: cast(RankEngine, self._work.engine),
+            context=lambda: TaskContext(self._blobs),
+            report=self._report_ranks,
+            spawn=self._spawn,
+            stuck=self._stuck,
+        )
+        return RankSeat(self._thread, means, self._timing.stuck_s)
+
+    def _stuck(self, what: str) -> None:
+        log.error("the engine does not come back, ending the process", at=what)
+        self._end(ExitCode.TARGET_FAILED)
 
     def _glance(self) -> Glance:
         return Glance(
@@ -277,7 +330,8 @@ class Worker:
             self._ended.set_result(code)
 
     def _doing(self) -> str:
-        return in_words(self._joined.is_set(), self._draining, self._work.leases.running, self._work.progress)
+        joined, running = self._joined.is_set(), self._work.leases.running
+        return in_words(joined, self._draining, running, self._work.progress, self._ranks.in_words)
 
     def _build(self) -> Compute:
         """On the compute thread."""

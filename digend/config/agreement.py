@@ -101,7 +101,7 @@ def node_complaints(config: NodeConfig) -> Iterator[Complaint]:
         yield "timing.torpid_s", f"must be more than timing.heartbeat_s ({timing.heartbeat_s:g})"
     if not timing.torpid_s < timing.lost_s:
         yield "timing.lost_s", f"must be more than timing.torpid_s ({timing.torpid_s:g})"
-    for role, section in (("generator", config.generator), ("reward", config.reward)):
+    for role, section in (("generator", config.generator), ("trainer", config.trainer), ("reward", config.reward)):
         if section is not None and 0 < len(section.devices) < section.slots:
             yield f"{role}.devices", f"expected one for each of the {section.slots} slots, or none at all"
     yield from address_complaints("address", config.address, keyed=config.keys is not None)

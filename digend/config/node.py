@@ -45,10 +45,23 @@ class GeneratorNodeConfig(Section, strict=True):
 
 
 class TrainerNodeConfig(Section, strict=True):
-    """The trainer, where it runs on this box."""
+    """Trainer processes of this box. A job has one of its own, or several as one (`training.ranks` of the job)."""
 
-    device: Device | None = Field(None, description="torch device; cpu or cuda:i, automatic where missing.")
-    threads: Annotated[int, Field(ge=1, description="torch threads.")] = 1
+    slots: Annotated[int, Field(ge=0, description="Trainer processes; slot i uses devices[i].")] = 1
+    device: Device | None = Field(
+        None, description="torch device; cpu or cuda:i, automatic where missing. Of all slots."
+    )
+    devices: list[Device] = Field(
+        default_factory=list, description="torch devices, one for each slot; in the place of `device`."
+    )
+    interface: str = Field(
+        "",
+        pattern=r"^[A-Za-z0-9._:@-]*$",
+        description="Where torch.distributed listens when several trainers are one: an address, a name or an interface "
+        "of this box (IPv4). Loopback where empty, which only trainers of this box reach. Its traffic is not encrypted "
+        "(docs/operate.md, Several GPUs for one trainer).",
+    )
+    threads: Annotated[int, Field(ge=1, description="torch threads a process.")] = 1
     peak_flops: Annotated[
         float | None,
         Field(
@@ -58,6 +71,10 @@ class TrainerNodeConfig(Section, strict=True):
         ),
     ] = None
     memory_gib: MemoryGib = None
+
+    def device_of(self, slot: int) -> str | None:
+        """None: automatic."""
+        return self.devices[slot] if slot < len(self.devices) else self.device
 
 
 class RewardNodeConfig(Section, strict=True):
@@ -107,7 +124,7 @@ class MetricsNodeConfig(Section, strict=True):
         Field(
             ge=0,
             le=65000,
-            description="The driver's; the recorder has the next, then trainer, generators and rewards. 0: free ports, "
+            description="The driver's; the recorder has the next, then trainers, generators, rewards. 0: free ports, "
             "told in the log and in `state`/metrics/*.json.",
         ),
     ] = 0

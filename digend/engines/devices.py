@@ -4,7 +4,9 @@ import torch
 
 
 def choose_device(configured: str | None, role: str, slot: int) -> str:
-    """The configured device, checked; where there is none: a GPU of this box (the trainer takes the last), else cpu.
+    """The configured device, checked; where there is none: a GPU of this box, else cpu.
+
+    Generators take GPUs from the first on, trainers from the last on.
 
     Raises ValueError where torch does not see the device.
     """
@@ -12,7 +14,7 @@ def choose_device(configured: str | None, role: str, slot: int) -> str:
     if configured is None:
         if not num_gpus:
             return "cpu"
-        return f"cuda:{num_gpus - 1 if role == 'trainer' else slot % num_gpus}"
+        return f"cuda:{num_gpus - 1 - slot % num_gpus if role == 'trainer' else slot % num_gpus}"
     try:
         device = torch.device(configured)
     except RuntimeError as error:

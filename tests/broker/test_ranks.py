@@ -108,6 +108,12 @@ def test_views_show_ranks() -> None:
     assert nodes[RANKS[1]] == (1, 2)
     assert nodes[RANKS[2]] == (None, 1)
     assert nodes[GENERATOR] == (None, 1)
+    views = {node.name: node for node in node_views(simulation.core.state, simulation.now_ns)}
+    assert [views[name].doing for name in RANKS[:2]] == [
+        "update of micro-batch 0, global step 1",
+        "follows update of micro-batch 0, global step 1",
+    ]
+    assert (views[RANKS[1]].state, views[RANKS[1]].reason, views[RANKS[1]].task) == ("busy", "", "update")
     assert job_view(simulation.core.state, simulation.job("j1")).ranks == 2
 
 

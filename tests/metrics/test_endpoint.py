@@ -51,3 +51,10 @@ def test_every_daemon_of_a_box_has_a_port_of_its_own(tmp_path: Path) -> None:
     daemons += [("generator", slot) for slot in range(3)] + [("reward", slot) for slot in range(2)]
     assert [port_of(node, *daemon) for daemon in daemons] == list(range(9460, 9468))
     assert port_of(_node(tmp_path), "driver", 0) == 0
+
+
+def test_further_trainers_move_the_ports_behind_them(tmp_path: Path) -> None:
+    roles = {"trainer": {"slots": 2}, "generator": {"slots": 1}, "reward": {"slots": 1}}
+    node = NodeConfig.model_validate({"state": str(tmp_path), "metrics": {"port": 9460}, **roles})
+    daemons = [("trainer", 0), ("trainer", 1), ("generator", 0), ("reward", 0)]
+    assert [port_of(node, *daemon) for daemon in daemons] == list(range(9462, 9466))

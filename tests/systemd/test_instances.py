@@ -88,7 +88,7 @@ def assignments(draw: st.DrawFn, name: str, value: str) -> str:
 def tables(draw: st.DrawFn, name: str) -> str:
     space = draw(spaces)
     lines = [f"{draw(spaces)}[{space}{draw(keys(name))}{space}]{draw(comments)}"]
-    if name in ("generator", "reward"):
+    if name in ("generator", "trainer", "reward"):
         if draw(st.booleans()):
             lines.append(draw(assignments("devices", draw(lists()))))
         if draw(st.booleans()):
@@ -173,6 +173,8 @@ def test_examples_are_understood(path: Path) -> None:
         '[generator]\ndevices = [\n  "cpu",\n  "cpu",  # [driver]\n]\nslots = 2\n\n[timing]\ntorpid_s = 5.0',
         'reward_paths = ["recorder = true", "[driver]"]\n[trainer]\n',
         "[generator]\nslots = 0\n[reward]\n",
+        '[trainer]\ndevice = "cpu"\nslots = 2\n[driver]\n',
+        "[trainer]\nslots = 0\n",
         "",
     ],
 )

@@ -28,6 +28,7 @@ from digend.wire.tasks import (
     UpdateTask,
 )
 from digend.wire.tensors import Array
+from tests.worker.fake_ranks import FakeRanks
 
 TICK_S = 0.02
 NAMES = ("net/a", "net/b", "net/c")
@@ -62,8 +63,9 @@ def _wedge() -> None:
 ENDS: dict[int, Callable[[], None]] = {RAISE: _raise, OUT_OF_MEMORY: _out_of_memory, FAULT: _fault, WEDGE: _wedge}
 
 
-class FakeEngine:
+class FakeEngine(FakeRanks):
     def __init__(self) -> None:
+        super().__init__()
         self.version = 0
         self.global_step = 0
         self.jobs: set[str] = set()

@@ -125,7 +125,7 @@ class Cluster:
         self.processes: list[asyncio.subprocess.Process] = []
 
     async def start(
-        self, role: str, how: str = "fine", timing: dict[str, float] | None = None
+        self, role: str, how: str = "fine", timing: dict[str, float] | None = None, slot: int = 0
     ) -> asyncio.subprocess.Process:
         process = await asyncio.create_subprocess_exec(
             sys.executable,
@@ -133,7 +133,7 @@ class Cluster:
             "tests.worker.process",
             role,
             str(self.node),
-            "0",
+            str(slot),
             json.dumps(timing or {}),
             how,
             cwd=ROOT,
