@@ -61,6 +61,7 @@ def to_spec(
         ),
         keep_pairs=config.keep_pairs,
         ranks=config.training.ranks,
+        replicas=config.training.num_replicas,
         rank_timeout_s=config.training.rank_timeout_s,
     )
 

@@ -12,12 +12,12 @@ from collections.abc import Callable, Coroutine
 from dataclasses import dataclass, replace
 from functools import partial
 from ipaddress import ip_address
-from typing import Any, Protocol
+from typing import Any
 
 from daemons.worker.context import TaskContext
 from daemons.worker.faults import explain
 from daemons.worker.thread import ComputeThread
-from digend.engines.protocols import Context
+from digend.engines.protocols import RankedEngine
 from digend.telemetry.logs import logger
 from digend.wire.ranks import Ranks
 from digend.wire.workers import JoinRanks, OpenStore, RankFailed, RankJoined, StoreOpened
@@ -27,24 +27,12 @@ log = logger()
 News = StoreOpened | RankJoined | RankFailed
 
 
-class RankEngine(Protocol):
-    """What an engine can do about ranks (`digend.engines.protocols`)."""
-
-    def open_store(self, host: str) -> str: ...
-
-    def join(self, ranks: Ranks) -> None: ...
-
-    def follow(self, context: Context) -> None: ...
-
-    def leave(self) -> None: ...
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RankMeans:
     """`meet_at`: this box's address for the others. `report` is called when there is news; the shell then sends it."""
 
     meet_at: str
-    engine: Callable[[], RankEngine]
+    engine: Callable[[], RankedEngine]
     context: Callable[[], TaskContext]
     report: Callable[[], None]
     spawn: Callable[[str, Coroutine[Any, Any, None]], "asyncio.Task[None]"]

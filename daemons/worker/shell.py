@@ -22,13 +22,14 @@ from daemons.worker.context import TaskContext
 from daemons.worker.identity import Identity, ShellTiming
 from daemons.worker.leases import Outcome
 from daemons.worker.presence import in_words, tell
-from daemons.worker.ranks import OffLoopback, RankEngine, RankMeans, RankSeat
+from daemons.worker.ranks import OffLoopback, RankMeans, RankSeat
 from daemons.worker.reports import Line, Reports, resident_bytes
 from daemons.worker.session import Session
 from daemons.worker.staging import Key, StageMeans, Staging
 from daemons.worker.thread import ComputeThread
 from daemons.worker.work import Work
 from digend.config.node import TimingConfig
+from digend.engines.protocols import RankedEngine
 from digend.exitcodes import ExitCode
 from digend.telemetry.logs import logger
 from digend.wire.devices import DeviceState
@@ -298,7 +299,7 @@ class Worker:
     def _seat(self) -> RankSeat:
         means = RankMeans(
             meet_at=self._identity.meet_at,
-            engine=lambda: cast(RankEngine, self._work.engine),
+            engine=lambda: cast(RankedEngine, self._work.engine),
             context=lambda: TaskContext(self._blobs),
             report=self._report_ranks,
             spawn=self._spawn,
