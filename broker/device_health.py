@@ -56,6 +56,8 @@ class DeviceHealth:
     total_bytes: int = 0
     needed: dict[str, int] = field(default_factory=dict)
     """By job: less than this was not enough."""
+    exhausted: dict[str, None] = field(default_factory=dict)
+    """Jobs for which memory did not suffice with all offloaded that can be."""
 
     def at_work(self, now_ns: int, device: DeviceState, kind: str, lease: str, since_ns: int) -> Verdict:
         """A reading under a lease of one kind, granted at `since_ns`."""
@@ -112,14 +114,28 @@ class DeviceHealth:
         """A model is loaded: what was free before says nothing any more."""
         self.spare.clear()
 
-    def ran_out(self, now_ns: int, job: str) -> None:
-        """Generating for `job` on top of training ran out of memory."""
+    def ran_out(self, now_ns: int, job: str, *, offloaded: bool = False) -> None:
+        """Generating for `job` on top of training ran out of memory, or with training state out of the way."""
+        if offloaded:
+            self.exhausted[job] = None
+            return
         least = max(self.needed.get(job, 0), self._lately_spare(now_ns) or 0)
         self.needed[job] = least + max(self.total_bytes // _MORE, 1)
 
     def room(self, now_ns: int, job: str) -> bool:
-        """Whether memory seems to suffice for TAG without unloading anything. Unknown is yes, until it ran out once."""
+        """Whether memory seems to suffice for TAG without offloading. Unknown is yes, until it ran out once."""
+        return self._suffices(self._lately_spare(now_ns), job)
+
+    def short(self, now_ns: int, job: str) -> bool:
+        """Whether TAG needs room made: by the last reading, where no newer one could be taken for a while."""
         spare = self._lately_spare(now_ns)
+        return not self._suffices(self.spare[-1][1] if spare is None and self.spare else spare, job)
+
+    def room_offloaded(self, job: str) -> bool:
+        """Whether memory suffices for TAG once training state is offloaded: yes, until it ran out."""
+        return job not in self.exhausted
+
+    def _suffices(self, spare: int | None, job: str) -> bool:
         if spare is None:
             return job not in self.needed
         return spare >= max(self.needed.get(job, 0), self.total_bytes // _FLOOR)

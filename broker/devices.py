@@ -16,12 +16,11 @@ def observe(state: State, worker: Worker, lease: Lease | None, device: DeviceSta
         return
     if before is None or before.status != device.status:
         _say_status(state, worker, before, device)
+    since_ns = _same_since(state, worker, lease)
+    if since_ns is not None:
+        worker.health.memory(state.now, device, since_ns)
     if lease is None:
-        if worker.lease is None:
-            worker.health.memory(state.now, device, worker.idle_since or 0)
         return
-    if lease.label not in ("assist", "prepare"):
-        worker.health.memory(state.now, device, lease.start_ns)
     verdict = worker.health.at_work(state.now, device, lease.label, lease.id, lease.start_ns)
     if verdict.factor == 1.0 and not verdict.invalid:
         return
@@ -32,6 +31,19 @@ def observe(state: State, worker: Worker, lease: Lease | None, device: DeviceSta
     what = [f"rescaled by {verdict.factor:.2f}"] if verdict.factor != 1.0 else []
     what += ["in doubt"] if verdict.invalid else []
     _note(state, worker, "info", f"times of {worker.name} {' and '.join(what)}: {verdict.why}")
+
+
+def _same_since(state: State, worker: Worker, lease: Lease | None) -> int | None:
+    """Since when all that training needs is on the device and nothing is generated on the side; None: it is not so."""
+    if lease is None:
+        return None if worker.lease is not None or worker.offloaded else worker.idle_since or 0
+    if lease.label in ("assist", "prepare"):
+        return None
+    if not worker.offloaded:
+        return lease.start_ns
+    if lease.label == "update" and lease.done > 0 and worker.restored_ns < lease.start_ns:
+        worker.restored_ns = state.now
+    return worker.restored_ns if worker.restored_ns >= lease.start_ns else None
 
 
 def _say_status(state: State, worker: Worker, before: DeviceState | None, device: DeviceState) -> None:

@@ -30,6 +30,7 @@ from broker.schedule.named import strategy_of
 from broker.standing_in import offer_standing_in
 from broker.state import Job, State, Worker
 from broker.strategies import Answer, TrainerView
+from broker.switching import may_generate
 from digend.wire.records import Decision
 from digend.wire.tasks import ResetTask
 
@@ -131,7 +132,7 @@ def _ask_strategy(state: State, job: Job, worker: Worker) -> bool:
         and not job.colocated
         and pending is not None
         and holds(job, worker, job.rollout_stamp)
-        and worker.health.room(state.now, job.id)
+        and may_generate(state, job, worker)
     )
     if batch is not None:
         job.trainer_waits = False
@@ -146,7 +147,7 @@ def _ask_strategy(state: State, job: Job, worker: Worker) -> bool:
         assisted=job.assisted,
         stale=pending is not None and ahead(job, pending),
         alone=not any(lease.job == job.id and lease.micro_batch is not None for lease in state.leases.values()),
-        unmeasured=is_unmeasured(job, worker),
+        unmeasured=is_unmeasured(state, job, worker),
         unsure=isinstance(strategy, Searching) and model is None and is_unsure(job, worker),
         model=model,
         snapshot=snapshot_of(state, job, worker, model) if model is not None else None,

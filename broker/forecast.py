@@ -14,37 +14,41 @@ from broker.placement import pool
 from broker.schedule.snapshot import Model, Running, Snapshot
 from broker.schedule.times import MICROSECOND, Times
 from broker.state import Job, Lease, State, Worker
+from broker.switching import note_switch, offloads, switch_ns
 from digend.wire.tasks import Receipt
 
-_SWITCHED, _PROBE, _MORE = "switched", "probe", ": one more sample"
+_PROBE, _MORE, _AFTER_TAG = "probe", "probe: one more sample", "update after TAG"
 _BY_SAMPLE = ("generate", "decode")
 """Stages of a receipt that take the longer, the more samples a task has."""
 _TICK_NS = 1000
 
 
 def measure(job: Job, worker: Worker, lease: Lease, receipt: Receipt, num_samples: int) -> int | None:
-    """A task is done. An update or TAG that follows one of the other mode is kept apart: it contains the switch.
-    Returned is what the switch is thought to have taken: nanoseconds of an update, 0 of TAG, of which it is not known
-    apart. None: there was none.
+    """A task is done. A switch of the trainer's mode is kept apart from it: what its receipt names as such, and what
+    an update after TAG takes longer than others. Returned are the nanoseconds that it is thought to have taken; None:
+    there was none.
 
     Of a probe two times are kept: its own, and what each further sample would add, by the stages of its receipt that
     grow with samples; all of it where the receipt names none.
     """
-    label, total_ns = lease.label, receipt.total_ns
+    switch = note_switch(job, worker, lease, receipt)
+    label, total_ns = lease.label, receipt.total_ns - (switch or 0)
     if label not in ("generate", "assist", "score", "update", "commit"):
-        return None
+        return switch
     if label == "assist" and lease.micro_batch is not None and num_samples == 1 < sum(lease.micro_batch.sizes):
         label = _PROBE
-    if label in ("assist", _PROBE, "update"):
-        before, worker.generating = worker.generating, label != "update"
-        if before != worker.generating:
-            label = f"{_SWITCHED} {label}"
+    before = worker.generating
+    if worker.role == "trainer" and label != "score":
+        worker.generating = label in ("assist", _PROBE)
+    if label == "update" and before:
+        label = _AFTER_TAG
     worker.tasks.setdefault((job.id, label), Estimate()).add(total_ns, max(1, num_samples))
-    switch_ns = min(round(_switch_ns(job, worker)), total_ns) if lease.label == "update" else 0
-    if label.endswith(_PROBE):
+    if label == _PROBE:
         stages = [ns for name, ns in receipt.stages if name in _BY_SAMPLE]
-        worker.tasks.setdefault((job.id, f"{label}{_MORE}"), Estimate()).add(sum(stages) or total_ns, 1)
-    return switch_ns if label.startswith(_SWITCHED) else None
+        worker.tasks.setdefault((job.id, _MORE), Estimate()).add(sum(stages) or total_ns, 1)
+    if label == _AFTER_TAG:
+        return (switch or 0) + min(round(_cold_ns(job, worker)), total_ns)
+    return switch or 0 if before != worker.generating else switch
 
 
 def model_of(state: State, job: Job, trainer: Worker) -> Model | None:
@@ -54,9 +58,9 @@ def model_of(state: State, job: Job, trainer: Worker) -> Model | None:
     members = [worker for worker in pool(state, job) if worker.able]
     samples = job.spec.samples_per_prompt * job.spec.micro_batch_groups
     generate = _pooled(job, members, "generate")
-    update, switch = _trainer_ns(job, trainer, "update"), _switch_ns(job, trainer)
-    assist = _assist_ns(job, trainer, samples, switch)
-    if generate is None or update is None or assist is None or is_unmeasured(job, trainer):
+    update = _ns(job, trainer, "update") or _ns(job, trainer, _AFTER_TAG)
+    assist = _assist_ns(job, trainer, samples)
+    if generate is None or update is None or assist is None or is_unmeasured(state, job, trainer):
         return None
     servers = [worker for worker in state.workers.values() if worker.role == "reward" and worker.able]
     dedicated = job.spec.scoring == "dedicated"
@@ -64,18 +68,19 @@ def model_of(state: State, job: Job, trainer: Worker) -> Model | None:
     times = Times(
         generate=_ticks(generate * samples),
         assist=_ticks(assist),
-        update=_ticks(update - _included(job, trainer, "update", switch)),
+        update=_ticks(update),
         score=0 if score is None else _ticks(score * samples),
-        switch=round(switch / _TICK_NS),
+        switch=round(((_named_ns(state, job, trainer) or 0) + _cold_ns(job, trainer)) / _TICK_NS),
         commit=round((_ns(job, trainer, "commit") or 0) / _TICK_NS),
         unit=MICROSECOND,
     )
     return Model(times=times, servers=max(1, len(servers)) if dedicated else 0)
 
 
-def is_unmeasured(job: Job, trainer: Worker) -> bool:
-    """Whether TAG is known from one task at most."""
-    return _num_assisted(job, trainer) < 2
+def is_unmeasured(state: State, job: Job, trainer: Worker) -> bool:
+    """Whether TAG is known from one task at most, or not what its switch takes where that takes some time."""
+    unknown = offloads(state, job, trainer) and _named_ns(state, job, trainer) is None
+    return _num_assisted(job, trainer) < 2 or unknown
 
 
 def is_unsure(job: Job, trainer: Worker) -> bool:
@@ -94,40 +99,28 @@ def _ns(job: Job, worker: Worker, label: str) -> float | None:
     return None if known is None else known.ns
 
 
-def _trainer_ns(job: Job, trainer: Worker, label: str) -> float | None:
-    plain = _ns(job, trainer, label)
-    return _ns(job, trainer, f"{_SWITCHED} {label}") if plain is None else plain
-
-
 def _num_assisted(job: Job, trainer: Worker) -> int:
-    labels = ("assist", f"{_SWITCHED} assist", _PROBE, f"{_SWITCHED} {_PROBE}")
-    known = [trainer.tasks.get((job.id, label)) for label in labels]
+    known = [trainer.tasks.get((job.id, label)) for label in ("assist", _PROBE)]
     return sum(each.num_seen for each in known if each is not None)
 
 
-def _assist_ns(job: Job, trainer: Worker, samples: int, switch: float) -> float | None:
-    """TAG of a micro-batch: as measured on whole ones, else from probes; those that contain the switch come last."""
-    labels = ((_PROBE, 0.0), (f"{_SWITCHED} {_PROBE}", switch))
-    whole = _trainer_ns(job, trainer, "assist")
+def _assist_ns(job: Job, trainer: Worker, samples: int) -> float | None:
+    """TAG of a micro-batch: as measured on whole ones, else from probes."""
+    whole = _ns(job, trainer, "assist")
     if whole is not None:
-        return whole * samples - _included(job, trainer, "assist", switch)
-    for label, included in labels:
-        one, more = _ns(job, trainer, label), _ns(job, trainer, f"{label}{_MORE}")
-        if one is not None and more is not None:
-            one -= included
-            return one + min(one, more) * (samples - 1)
-    return None
+        return whole * samples
+    one, more = _ns(job, trainer, _PROBE), _ns(job, trainer, _MORE)
+    return None if one is None or more is None else one + min(one, more) * (samples - 1)
 
 
-def _switch_ns(job: Job, trainer: Worker) -> float:
-    """c: what an update takes longer after TAG than after an update; part of both while only one is known."""
-    plain, switched = _ns(job, trainer, "update"), _ns(job, trainer, f"{_SWITCHED} update")
-    return 0.0 if plain is None or switched is None else max(0.0, switched - plain)
+def _cold_ns(job: Job, trainer: Worker) -> float:
+    """What an update takes longer after TAG than after an update, beside the switch that receipts name."""
+    plain, after = _ns(job, trainer, "update"), _ns(job, trainer, _AFTER_TAG)
+    return 0.0 if plain is None or after is None else max(0.0, after - plain)
 
 
-def _included(job: Job, trainer: Worker, label: str, switch: float) -> float:
-    """How much of what is known of a task is the switch before it."""
-    return switch if _ns(job, trainer, label) is None else 0.0
+def _named_ns(state: State, job: Job, trainer: Worker) -> float | None:
+    return switch_ns(job, trainer, trainer.offloaded or offloads(state, job, trainer))
 
 
 def _pooled(job: Job, members: list[Worker], label: str) -> float | None:

@@ -13,6 +13,7 @@ from broker.leasing import grant
 from broker.microbatch import Fragment, MicroBatch, Phase, Stamp
 from broker.placement import in_pool, pool, serves
 from broker.state import Job, State, Worker
+from broker.switching import offloads
 from broker.work import split, whole
 from digend.wire.tasks import EncodeTask, Prompt
 
@@ -273,6 +274,8 @@ def _send(state: State, job: Job, worker: Worker, batch: MicroBatch, fragment: F
     fragment.conditions = {
         batch.groups[at].prompt.uid: job.conditions[batch.groups[at].prompt.uid].digest for at, _ in fragment.share
     }
-    task = requests.generate(job, batch, fragment, assist=label == "assist")
+    offload = worker.role == "trainer" and label != "evaluate" and offloads(state, job, worker)
+    worker.offloaded = worker.offloaded or offload
+    task = requests.generate(job, batch, fragment, assist=label == "assist", offload=offload)
     fragment.lease = grant(state, job, worker, label, task, batch, fragment).id
     return True

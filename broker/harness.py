@@ -339,8 +339,8 @@ class Simulation:
         load = Load(share=self._share(task), speed=self._speed(shell, task))
         return self.durations.task_ns(task, load)
 
-    def switch_ns(self, shell: Shell, task: TaskBody) -> int:
-        return self.durations.switch_ns() if shell.engine.switches(task) else 0
+    def switch_ns(self, shell: Shell, task: TaskBody) -> int | None:
+        return self.durations.switch_ns() if shell.engine.switches(task) else None
 
     def stage_ns(self) -> int:
         return self.durations.stage_ns()

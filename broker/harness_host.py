@@ -32,8 +32,8 @@ class Host(Protocol):
 
     def task_ns(self, shell: "Shell", task: TaskBody) -> int: ...
 
-    def switch_ns(self, shell: "Shell", task: TaskBody) -> int:
-        """What the change of a trainer's mode before the task takes."""
+    def switch_ns(self, shell: "Shell", task: TaskBody) -> int | None:
+        """What the change of a trainer's mode before the task takes; None: there is none."""
         ...
 
     def stage_ns(self) -> int: ...

@@ -36,7 +36,7 @@ from broker.harness_ranks import NOTICE_NS, Seat
 from broker.harness_world import InvariantBroken, Pair
 from digend.wire.devices import DeviceState
 from digend.wire.refs import WeightsRef
-from digend.wire.tasks import Receipt, ResultBody, TaskError
+from digend.wire.tasks import OFFLOAD, RESTORE, Receipt, ResultBody, TaskBody, TaskError
 from digend.wire.workers import HeldLease, Hello, Versions
 
 RESEND_NS = 5_000_000_000
@@ -56,7 +56,7 @@ class Running:
     left_ns: int
     answer: ResultBody | TaskError
     pairs: tuple[Pair, ...] = ()
-    switch_ns: int = 0
+    stages: tuple[tuple[str, int], ...] = ()
 
 
 @dataclass(slots=True, eq=False)
@@ -267,10 +267,15 @@ class Shell:
             self.running = Running(order, now_ns, now_ns, 0, error)
         else:
             pairs, answer = self.engine.pairs(task), self.engine.perform(task)
-            switch_ns = self.host.switch_ns(self, task)
-            left_ns = switch_ns + self.host.task_ns(self, task)
-            self.running = Running(order, now_ns, now_ns, left_ns, answer, pairs, switch_ns)
+            stages = self._switch(task)
+            left_ns = sum(ns for _, ns in stages) + self.host.task_ns(self, task)
+            self.running = Running(order, now_ns, now_ns, left_ns, answer, pairs, stages)
         self._schedule(self.running)
+
+    def _switch(self, task: TaskBody) -> tuple[tuple[str, int], ...]:
+        """The stage at the front of a task that needs the trainer's other mode."""
+        switch_ns = self.host.switch_ns(self, task)
+        return () if switch_ns is None else ((OFFLOAD if task.kind == "generate" else RESTORE, switch_ns),)
 
     def _schedule(self, running: Running) -> None:
         since_ns = running.since_ns
@@ -325,9 +330,9 @@ class Shell:
         num_samples = len(inputs(running.order.task)) if running.order.task.kind == "score" else 0
         if not isinstance(answer, TaskError):
             num_samples = getattr(answer, "num_samples", num_samples)
-        total_ns, switch_ns = self.host.now_ns - running.start_ns, running.switch_ns
-        stages = (("switch", switch_ns),) if 0 < switch_ns <= total_ns else ()
-        receipt = Receipt(total_ns=total_ns, stages=stages, num_samples=num_samples)
+        total_ns, stages = self.host.now_ns - running.start_ns, running.stages
+        told = stages if sum(ns for _, ns in stages) <= total_ns else ()
+        receipt = Receipt(total_ns=total_ns, stages=told, num_samples=num_samples)
         self.running = None
         outcome = self.outcomes[running.order.lease] = Outcome(running.order, answer, receipt)
         self._tell(outcome)

@@ -29,7 +29,9 @@ def prepare(job: Job, worker: Worker) -> PrepareTask:
     )
 
 
-def generate(job: Job, batch: MicroBatch, fragment: Fragment, assist: bool) -> GenerateTask:
+def generate(
+    job: Job, batch: MicroBatch, fragment: Fragment, *, assist: bool = False, offload: bool = False
+) -> GenerateTask:
     incarnation, version = batch.stamp or job.stamp
     evaluate = batch.purpose == "evaluate"
     sigmas = job.eval_sigmas if evaluate else job.sigmas
@@ -53,6 +55,7 @@ def generate(job: Job, batch: MicroBatch, fragment: Fragment, assist: bool) -> G
         ),
         sigmas=sigmas,
         assist=assist,
+        offload=offload,
     )
 
 

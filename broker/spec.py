@@ -71,6 +71,8 @@ class JobSpec:
     """gap, batch or naive."""
     strategy: str
     """never, always, static:N, bts or planned."""
+    tag_memory: str = "auto"
+    """shared, offload or auto: where what only training needs lies while the trainer generates."""
     scoring: str
     """colocated or dedicated."""
     score_samples: int = 0

@@ -8,12 +8,13 @@ from broker.generation import offer_encoding, offer_left_over
 from broker.placement import pool
 from broker.portions import offer_scoring
 from broker.state import Job, State, Worker
+from broker.switching import may_generate
 
 
 def offer_standing_in(state: State, job: Job, trainer: Worker) -> bool:
     if job.spec.deterministic or job.spec.strategy == "never" or not _deserted(state, job):
         return False
-    if not trainer.health.room(state.now, job.id):
+    if not may_generate(state, job, trainer):
         return False
     scored = job.spec.scoring == "colocated" and offer_scoring(state, job, trainer)
     return scored or offer_encoding(state, job, trainer) or offer_left_over(state, job, trainer)

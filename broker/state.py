@@ -48,6 +48,10 @@ class Worker:
     """(job, kind of task): how long one takes, for the strategies that plan."""
     generating: bool = False
     """A trainer's mode: its last task was TAG."""
+    offloaded: bool = False
+    """A trainer's state was told to leave its device for TAG, and is not known to be back."""
+    restored_ns: int = 0
+    """It was seen to train again."""
     device: DeviceState | None = None
     health: DeviceHealth = field(default_factory=DeviceHealth)
 

@@ -39,6 +39,7 @@ def to_spec(
         micro_batch_groups=schedule.micro_batch_groups,
         partition=schedule.partition,
         strategy=schedule.strategy,
+        tag_memory=schedule.tag_memory,
         staleness=schedule.staleness,
         scoring=schedule.scoring,
         score_samples=schedule.score_samples,

@@ -288,6 +288,17 @@ class ScheduleConfig(Section):
             "before, while the trainer ends a global step; 0 is on-policy.",
         ),
     ] = 0.0
+    tag_memory: Literal["auto", "shared", "offload"] = Field(
+        "auto",
+        description="Where what only training needs lies while the trainer generates (TAG). shared: on the device. "
+        "offload: in host memory, which costs time at each change. auto: on the device, until its free memory is too "
+        "little for that (docs/scheduling.md).",
+    )
+    tag_checksums: bool = Field(
+        False,
+        description="With offload: compare checksums of all that waits in host memory, before and after; a difference "
+        "fails the job. About two seconds a GB at each change, for debugging.",
+    )
     scoring: Literal["colocated", "dedicated"] = Field(
         "colocated", description="Generators score, or reward processes do."
     )

@@ -23,10 +23,11 @@ from digend.config.job import JobConfig
 from digend.engines import encoding, restoring, rollout, scoring
 from digend.engines.devices import gpu_name
 from digend.engines.jobs import Job, load_job, parse_config, sigma_list
+from digend.engines.offloading import Offloading, needs_training_state, offloading_of
 from digend.engines.peaks import peak_flops
 from digend.engines.pictures import LatePictures, is_decoded_by_reward
 from digend.engines.policy import EMA, OLD
-from digend.engines.protocols import Context, TaskFault
+from digend.engines.protocols import Cancelled, Context, TaskFault
 from digend.engines.publishing import publish
 from digend.engines.ranks.handing import blobs_of
 from digend.engines.ranks.membership import Membership
@@ -91,6 +92,7 @@ class LocalEngine:
         self._config: tuple[str, JobConfig] | None = None
         self._job: Job | None = None
         self._trainer: Trainer | None = None
+        self._offloading: Offloading | None = None
         self._scorers: list[scoring.Scorer] | None = None
         self._late: LatePictures | None = None
         self._actions: dict[str, Callable[..., ResultBody]] = {
@@ -141,7 +143,7 @@ class LocalEngine:
     def _act(self, task: TaskBody, context: Context) -> ResultBody:
         """This rank's part of a task."""
         try:
-            with self._exactness(), timing.told_to(context.stage):
+            with self._exactness(), timing.told_to(context.stage), self._switched(task, context):
                 return self._actions[task.kind](task, context)
         except torch.OutOfMemoryError as error:
             raise TaskFault("out_of_memory", str(error).splitlines()[0], retry=True) from error
@@ -206,6 +208,7 @@ class LocalEngine:
                     self._trainer = _build_trainer(job) if self._role == "trainer" else None
                 if self._trainer is not None:
                     _restore(job, self._trainer, task)
+                    self._offloading = offloading_of(job, self._trainer)
             self._job = job
             return self._prepared(job, context)
         except BaseException:
@@ -273,13 +276,31 @@ class LocalEngine:
             raise TaskFault("internal", f"a {self._role} does not train")
         return self._trainer
 
+    @contextmanager
+    def _switched(self, task: TaskBody, context: Context) -> Iterator[None]:
+        """Training state is offloaded where a task asks for it and restored where it is needed, not before: several TAG
+        in a row offload once. A TAG that fails leaves the trainer ready to train, unless memory ran out."""
+        offloading = None if isinstance(task, PrepareTask) else self._offloading
+        if offloading is None:
+            yield
+            return
+        if isinstance(task, GenerateTask) and task.offload:
+            offloading.offload(context)
+        elif needs_training_state(task):
+            offloading.restore(context)
+        try:
+            yield
+        except (Cancelled, TaskFault):
+            offloading.restore(context)
+            raise
+
     def _scores(self, config: JobConfig) -> bool:
         """Whether scoring will come here, so that a reward that cannot be built fails the job at once."""
         generates = self._role == "generator" or config.schedule.generators == []
         return generates and config.schedule.scoring == "colocated"
 
     def _unload(self) -> None:
-        self._config = self._job = self._trainer = self._scorers = self._late = None
+        self._config = self._job = self._trainer = self._offloading = self._scorers = self._late = None
         if self._device.startswith("cuda"):
             gc.collect()
             torch.cuda.empty_cache()

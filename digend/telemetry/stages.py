@@ -10,7 +10,7 @@ names: a receipt's own stages (with `assist_` before them where the trainer gene
 `checkpoint`, `dispatch` (what the driver and the wire took on top of the receipt), `idle: CAUSE`,
 `bubble: CAUSE`, `absent`, `other`.
 
-`switch` is a trainer's change between training and generating: the exchange of weights as its receipts have it, and
+`switch` is a trainer's change between training and generating: what its receipts name so (offload, load, restore), and
 what updates after TAG take longer than others, by the estimate that the core plans with. Versions are staged while
 tasks run: that is told beside the table, because a second of it is one of the table's too.
 """
@@ -19,6 +19,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 
 from digend.wire.records import IdleRecord, JobState, Record, StagingRecord, TaskRecord, WorkerState
+from digend.wire.tasks import SWITCH_STAGES
 
 OTHER = "other"
 SWITCH = "switch"
@@ -73,14 +74,15 @@ def task_stages(record: TaskRecord) -> Iterator[tuple[str, int]]:
 def _receipt_stages(record: TaskRecord, busy: int) -> Iterator[tuple[str, int]]:
     prefix = "assist_" if record.task == "assist" else ""
     told = dict(record.receipt.stages)
-    switch = min(max(record.switch_ns - told.get(SWITCH, 0), 0), told.get(record.task, busy))
+    named = sum(told.get(stage, 0) for stage in SWITCH_STAGES)
+    switch = min(max(record.switch_ns - named, 0), told.get(record.task, max(busy - named, 0)))
     if switch:
         yield SWITCH, switch
     left = busy - switch
     for stage, duration in told.items():
         counted = min(duration - (switch if stage == record.task else 0), left)
         left -= counted
-        yield SWITCH if stage == SWITCH else prefix + stage, counted
+        yield SWITCH if stage in SWITCH_STAGES else prefix + stage, counted
     yield _OWN_STAGES.get(record.task, OTHER), left
 
 

@@ -71,7 +71,10 @@ class GroupRequest:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GenerateTask:
-    """Roll out and decode a fragment under one policy version. `assist` marks TAG (the trainer generates)."""
+    """Roll out and decode a fragment under one policy version. `assist` marks TAG (the trainer generates).
+
+    `offload`: of a trainer; what only training needs is to wait in host memory meanwhile.
+    """
 
     job: str
     incarnation: int
@@ -84,6 +87,7 @@ class GenerateTask:
     groups: tuple[GroupRequest, ...]
     sigmas: tuple[float, ...]
     assist: bool = False
+    offload: bool = False
     kind: Literal["generate"] = "generate"
 
 
@@ -324,6 +328,11 @@ ResultBody = Annotated[
     | CheckpointResult,
     Discriminator("kind"),
 ]
+
+
+SWITCH_STAGES = OFFLOAD, LOAD, RESTORE = "switch_offload", "switch_load", "switch_restore"
+"""Stages of a trainer's mode switch: what only training needs leaves the device, what only generating needs comes, and
+before the next update or commit the other way round."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

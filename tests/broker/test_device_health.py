@@ -330,7 +330,7 @@ def test_a_gpu_that_is_back_works_again() -> None:
 @pytest.mark.parametrize("strategy", ["always", "planned"])
 def test_the_trainer_assists_only_where_memory_allows(strategy: str) -> None:
     """A probe too."""
-    spec = job(strategy=strategy, prompts_per_rollout=8, prompts=support.prompts(8))
+    spec = job(strategy=strategy, prompts_per_rollout=8, prompts=support.prompts(8), tag_memory="shared")
     full, roomy = (simulate(spec, times=replace(LONG, prepare=3 * S, encode=2 * S)) for _ in range(2))
     for simulation, free in ((full, GIB), (roomy, 40 * GIB)):
         simulation.shells[TRAINER].device = replace(FINE, free_bytes=free)
@@ -340,17 +340,26 @@ def test_the_trainer_assists_only_where_memory_allows(strategy: str) -> None:
     assert _num_assisted(full) == 0
 
 
-def test_a_rollout_that_ran_out_of_memory_is_not_tried_again() -> None:
+@pytest.mark.parametrize(("tag_memory", "tries"), [("shared", 1), ("auto", 2), ("offload", 1)])
+def test_a_rollout_that_ran_out_of_memory_is_not_tried_again(tag_memory: str, tries: int) -> None:
+    """auto: once more with training state offloaded."""
+
     def tamper(shell, task, result):  # type: ignore[no-untyped-def]
         if task.kind == "generate" and task.assist:
             return TaskError(reason="out_of_memory", message="60 GiB", retry=True)
         return result
 
-    spec = job(strategy="always", prompts_per_rollout=8, prompts=support.prompts(8), task_retries=1)
+    spec = job(
+        strategy="always",
+        prompts_per_rollout=8,
+        prompts=support.prompts(8),
+        task_retries=tries,
+        tag_memory=tag_memory,
+    )
     simulation = simulate(spec, times=LONG, tamper=tamper)
     simulation.run()
     assert last_state(simulation)[0] == "completed"
-    assert len(bodies(simulation, TaskFailure)) == 1
+    assert len(bodies(simulation, TaskFailure)) == tries
 
 
 def _num_assisted(simulation: Simulation) -> int:

@@ -84,7 +84,7 @@ def test_a_switch_that_no_receipt_tells_is_taken_from_the_update_it_is_part_of()
     }
     longer = stages_of(replace(task, switched=True, switch_ns=30 * S))
     assert longer == {"switch": 8 * S, "fetch": S, "dispatch": S}, "no more than the update itself"
-    measured = replace(receipt, stages=(("switch", 2 * S), ("update", 7 * S)))
+    measured = replace(receipt, stages=(("switch_offload", S), ("switch_restore", S), ("update", 7 * S)))
     both = stages_of(replace(task, receipt=measured, switched=True, switch_ns=3 * S))
     assert both == {"switch": 3 * S, "update": 6 * S, "dispatch": S}, "what the receipt tells of it counts once"
 

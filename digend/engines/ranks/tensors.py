@@ -3,7 +3,18 @@
 Knows no torch.distributed, so that one rank loads none of it.
 """
 
+import torch
 from torch import Tensor
+
+
+def own_part(tensor: Tensor) -> Tensor:
+    """This rank's part of a tensor: the very tensor in which its values lie."""
+    local = getattr(tensor, "to_local", None)
+    if local is None:
+        return tensor
+    with torch.no_grad():
+        part: Tensor = local()
+    return part
 
 
 def gathered(tensor: Tensor) -> Tensor:
