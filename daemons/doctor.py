@@ -144,6 +144,9 @@ def check_keys(node: NodeConfig) -> Iterator[Finding]:
     for role in sorted({program.role for program in programs(node)} - grant.roles):
         yield Finding("error", "keys", f"a {role} runs here, and the key is not listed for it in {node.keys.allowed}")
     yield Finding("ok", "keys", f"{security.key.public} is listed for {grant}")
+    if security.fabric is not None:
+        message = f"tensors go in the clear on {security.fabric}: whoever is on that network can read them"
+        yield Finding("warning", "trusted_fabric", message)
 
 
 def _usable(node: NodeConfig) -> Security | None:

@@ -16,7 +16,10 @@ def load(node: NodeConfig) -> Security | None:
 
 def told(public: str, address: str) -> None:
     """A handshake was refused."""
-    logger().warning("a key that is not listed was refused", key=public, address=address)
+    if public:
+        logger().warning("a key that is not listed was refused", key=public, address=address)
+    else:
+        logger().warning("an address that is not on the trusted fabric was refused", address=address)
 
 
 def suspected(why: str) -> None:

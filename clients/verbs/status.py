@@ -8,7 +8,7 @@ from clients.verb import tabular, verb
 from clients.verbs.nodes import COLUMNS, print_nodes
 from clients.words import age, number, plural, share
 from digend.exitcodes import ExitCode
-from digend.wire.views import JobView, StatusView
+from digend.wire.views import CLEAR_DATA, JobView, StatusView
 
 BAD_NODE_STATES = ("torpid", "lost")
 BAD_JOB_STATES = ("failed", "held")
@@ -54,6 +54,8 @@ def lines(status: StatusView, job: JobView | None) -> Iterator[str]:
     yield f"SQ       {_depth(status.sq_depth, status.sq_oldest_s)}"
     yield f"UQ       {_depth(status.uq_depth, status.uq_oldest_s)}"
     yield f"bubbles  {share(status.bubble_share)}{' of worker time' if status.bubble_share is not None else ''}"
+    if clear := sum(node.traffic == CLEAR_DATA for node in status.nodes):
+        yield f"traffic  tensors of {plural(clear, 'worker')} go in the clear, on a network that was said to be trusted"
     for drain in status.drains:
         by = f" by {drain.by}" if drain.by else ""
         yield f"drained  {drain.target} since {age(drain.age_s)}{by}: {drain.why}"

@@ -24,7 +24,9 @@ from broker.events import (
 from daemons.driver.draft import Draft
 from daemons.driver.sessions import Session, Sessions
 from daemons.driver.stream import RecordStream
+from daemons.driver.words import in_the_clear
 from digend import __version__
+from digend.net.addresses import host_of
 from digend.net.security import Grant
 from digend.telemetry.logs import logger
 from digend.wire.protocol import Refused
@@ -55,7 +57,8 @@ UNKNOWN = Refused(reason="unknown session")
 
 class Intake:
     """`send(peer, message)` is for what need not wait for the journal: no decision is in it. `grant(peer)` is what the
-    list says of the key that a message came with; None without keys.
+    list says of the key that a message came with; None without keys. `trusts(host)`: whether tensors may be clear
+    there.
     """
 
     def __init__(
@@ -66,6 +69,7 @@ class Intake:
         has_job: Callable[[str], bool],
         send: Callable[[bytes, Reply], None],
         grant: Callable[[bytes], Grant | None],
+        trusts: Callable[[str], bool],
     ) -> None:
         self._sessions = sessions
         self._stream = stream
@@ -73,6 +77,7 @@ class Intake:
         self._has_job = has_job
         self._send = send
         self._grant = grant
+        self._trusts = trusts
 
     def take(self, peer: bytes, message: FromWorker, draft: Draft, now_ns: int) -> None:
         """Adds to the draft what the message means."""
@@ -95,7 +100,7 @@ class Intake:
 
     def _hello(self, peer: bytes, hello: Hello, draft: Draft) -> None:
         grant = self._grant(peer)
-        reason = claims_too_much(hello, grant) if grant else ""
+        reason = (claims_too_much(hello, grant) or self._bares_too_much(hello)) if grant else ""
         theirs = hello.versions.digend
         if not reason and theirs != __version__:
             reason = f"{hello.name} runs digend {theirs}, the driver {__version__}: install the same on both"
@@ -111,6 +116,15 @@ class Intake:
         draft.add(WorkerHello(session=session.id, hello=hello))
         if hello.role == "recorder":
             self._stream.attach(session.id, hello.written)
+
+    def _bares_too_much(self, hello: Hello) -> str:
+        """Why a worker's tensors must not go in the clear; "" where they do not, or may."""
+        if not in_the_clear(hello) or self._trusts(host_of(hello.data)):
+            return ""
+        return (
+            f"{hello.name} serves tensors in the clear at {hello.data}, which is not in keys.trusted_fabric of the "
+            "driver's box: set it in the settings of all boxes, or of none"
+        )
 
     def _replaced(self, earlier: Session, hello: Hello) -> None:
         """The core sees from name and instance what became of the earlier life; a process that lives on must end.

@@ -102,6 +102,7 @@ class Driver:
             lambda job: core.has_job(job) is not None,
             self._send,
             server.grant,
+            server.trusts,
         )
         self._queries = Queries(core, summaries, archive, clock.now_ns(), self._problems, place, self._sessions)
         self._parents = Parents(core, archive, self._queries.detail)

@@ -1,7 +1,7 @@
 """The driver's state in one line, for `systemctl status`, and how a worker is spoken with. Pure."""
 
-from digend.net.addresses import KEY_MARK
-from digend.wire.views import StatusView
+from digend.net.addresses import KEY_MARK, is_local
+from digend.wire.views import CLEAR_DATA, StatusView
 from digend.wire.workers import Hello
 
 
@@ -17,9 +17,17 @@ def in_words(status: StatusView) -> str:
     return "; ".join([*parts, *status.problems])
 
 
+def in_the_clear(hello: Hello) -> bool:
+    """Whether the worker serves tensors to other machines without a key."""
+    return bool(hello.data) and KEY_MARK not in hello.data and not is_local(hello.data)
+
+
 def traffic(hello: Hello, encrypted: bool) -> str:
-    """`encrypted`, or `local` where messages or blobs go in the clear, which they do on one machine only.
+    """`encrypted`; `clear data` where tensors go over a trusted fabric; `local` where something goes in the clear and
+    stays on one machine.
 
     `encrypted` is what messages are; the address of a blob server names its key where it has one.
     """
+    if encrypted and in_the_clear(hello):
+        return CLEAR_DATA
     return "encrypted" if encrypted and (not hello.data or KEY_MARK in hello.data) else "local"

@@ -8,6 +8,7 @@ from ipaddress import ip_address
 from urllib.parse import urlsplit
 
 from digend.config.errors import nearest
+from digend.config.fabric import is_in, network_of
 from digend.config.job import JobConfig, TrainingConfig
 from digend.config.node import NodeConfig
 from digend.rl.sigmas import SCHEDULES
@@ -112,6 +113,20 @@ def node_complaints(config: NodeConfig) -> Iterator[Complaint]:
             "data",
             "other boxes cannot reach ipc: expected tcp:// and the address or interface to reach this one by",
         )
+    if config.keys is not None and config.keys.trusted_fabric:
+        yield from _fabric_complaints(config.keys.trusted_fabric, config.data)
+
+
+def _fabric_complaints(fabric: str, data: str) -> Iterator[Complaint]:
+    """A network on which tensors go in the clear is spelled out, and `data` is on it as far as can be seen here."""
+    try:
+        network = network_of(fabric)
+    except ValueError as error:
+        yield "keys.trusted_fabric", str(error)
+        return
+    host = data.removeprefix("tcp://")
+    if data != "ipc" and _is_number(host) and not is_in(host, network):
+        yield "data", f"{host} is not in keys.trusted_fabric ({fabric}): expected this box's address on that network"
 
 
 def _has_worker(config: NodeConfig) -> bool:
@@ -133,6 +148,13 @@ def address_complaints(key: str, address: str, *, keyed: bool) -> Iterator[Compl
             "expected 127.0.0.1 or localhost, because there are no keys: make one with `digenctl keygen` and "
             "name it in [keys] (docs/operate.md, Two boxes)",
         )
+
+
+def _is_number(host: str) -> bool:
+    try:
+        return bool(ip_address(host.strip("[]")))
+    except ValueError:
+        return False
 
 
 def _has_port(address: str) -> bool:

@@ -27,6 +27,9 @@ NODE_VARIABLE, ETC_VARIABLE = "DIGEND_NODE", "DIGEND_ETC"
 PATHS = ("address", "state", "runs", "reward_paths", "keys")
 """Keys that hold paths, or a table of them."""
 
+NO_PATHS = ("trusted_fabric",)
+"""Keys of such a table that hold none."""
+
 BOX: Table = {
     "address": "ipc:///run/digend/driver.sock",
     "state": "/var/lib/digend",
@@ -249,7 +252,7 @@ def _rebased(value: object, folder: str | os.PathLike[str]) -> object:
     if isinstance(value, list):
         return [_rebased(each, folder) for each in value]
     if isinstance(value, dict):
-        return {key: _rebased(each, folder) for key, each in value.items()}
+        return {key: each if key in NO_PATHS else _rebased(each, folder) for key, each in value.items()}
     if not isinstance(value, str) or "\0" in value:
         return value
     scheme, found, rest = value.partition("://")

@@ -134,13 +134,20 @@ class MetricsNodeConfig(Section, strict=True):
 
 
 class KeysNodeConfig(Section, strict=True):
-    """Keys for talking to other boxes (docs/operate.md, "Two boxes"); with them all TCP of this box is encrypted."""
+    """Keys for talking to other boxes (docs/operate.md, "Two boxes"); with them TCP of this box is encrypted."""
 
     private: str = Field(
         description="This box's own key, made by `digenctl keygen`, mode 0600. The credential `digend-key` of systemd "
         "comes first."
     )
     allowed: str = Field(description="The list of public keys that are let in, with their roles.")
+    trusted_fabric: Annotated[
+        str,
+        Field(
+            description="A network such as 10.91.0.0/24 on which tensors go in the clear, because nobody else is on it "
+            '(docs/operate.md, "A trusted fabric"); `data` must be on it. Control stays encrypted; empty: tensors too.',
+        ),
+    ] = ""
 
 
 class NodeConfig(Section, strict=True):

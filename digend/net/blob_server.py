@@ -19,7 +19,7 @@ from typing import Any
 
 import zmq
 
-from digend.net.addresses import KEY_MARK, BadAddress, resolve, socket_path
+from digend.net.addresses import KEY_MARK, BadAddress, host_of, resolve, socket_path
 from digend.net.blob_limits import MAX_CHUNK_BYTES
 from digend.net.claims import AddressInUse
 from digend.net.doorway import Arrival, Doorway
@@ -75,11 +75,17 @@ class BlobServer:
     ) -> "BlobServer":
         """`data`: "ipc" (a socket file under `state_dir`) or tcp://HOST (a free port, unless one is named).
 
-        `instance` names this life of the process; `refused(key, address)` is told whose handshake was refused. Raises
-        BadAddress (NeedsKeys), AddressInUse, OSError.
+        `instance` names this life of the process; `refused(key, address)` is told whose handshake was refused. TCP is
+        in the clear where `security` has a trusted fabric. Raises BadAddress (NeedsKeys; also off the trusted fabric),
+        AddressInUse, OSError.
         """
         endpoint = _endpoint(data, instance, state_dir, keyed=security is not None)
-        return cls(Doorway(endpoint, security, roles=PULLERS, refused=refused), instance)
+        fabric = security.fabric if security and data != "ipc" else None
+        doorway = Doorway(endpoint, security, roles=PULLERS, refused=refused, clear=fabric is not None)
+        if fabric is not None and security and not security.trusts(host_of(doorway.address)):
+            doorway.close(0)
+            raise BadAddress(f"data = {data!r} is {doorway.address}, which is not in keys.trusted_fabric ({fabric})")
+        return cls(doorway, instance)
 
     def put(self, tensors: Mapping[str, Array]) -> BlobRef:
         """Holds the tensors, without a copy, until `free`. Reads each byte once for the digests. Any thread."""

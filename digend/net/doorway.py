@@ -1,7 +1,8 @@
 """A bound ROUTER: with keys (only those of listed ones get in, and whose it is comes with each message) or without.
 
 Owns the socket, and with keys a context and its porter, because ZeroMQ asks one porter a context. Must not know
-messages. Invariant: what has arrived through a socket with keys has a grant, or its key was taken off the list since.
+messages. Invariants: what has arrived through a socket with keys has a grant, or its key was taken off the list since;
+what has arrived in the clear where there are keys came from an address on the trusted fabric.
 """
 
 import asyncio
@@ -44,22 +45,25 @@ class Doorway:
         refused: Refused = lambda key, address: None,
         failed: Callable[[], None] | None = None,
         copy_threshold: int = 65536,
+        clear: bool = False,
     ) -> None:
         """Binds a resolved address; keys are used on TCP. Raises BadAddress, AddressInUse, OSError.
 
         `roles`: one of these is needed to get in; `refused(key, address)` is told who did not, `failed` of a handshake
-        that did not come as far as a key.
+        that did not come as far as a key. `clear`: who is on the trusted fabric gets in without a key, and nothing is
+        encrypted.
         """
-        self._security = security if endpoint.startswith("tcp://") else None
+        guarded = security if endpoint.startswith("tcp://") else None
+        self._security = None if clear else guarded
         self._roles = roles
-        self._context: zmq.Context[Any] | None = zmq.Context() if self._security else None
+        self._context: zmq.Context[Any] | None = zmq.Context() if guarded else None
         self.channel = Channel(zmq.ROUTER, copy_threshold=copy_threshold, context=self._context)
         self._porter: Porter | None = None
         prepare_router(self.channel.socket, endpoint)
         try:
-            if self._security and self._context:
-                self._security.as_server(self.channel.socket)
-                self._porter = Porter(self._context, self._security, roles, refused)
+            if guarded and self._context:
+                guarded.as_clear_server(self.channel.socket) if clear else guarded.as_server(self.channel.socket)
+                self._porter = Porter(self._context, guarded, roles, refused, clear=clear)
                 self._porter.start()
                 if failed is not None:
                     self.channel.watch(FAILED)
@@ -74,6 +78,10 @@ class Doorway:
     def public(self) -> str | None:
         """The public key that who connects must know; None without keys."""
         return self._security.key.public if self._security else None
+
+    def trusts(self, host: str) -> bool:
+        """Whether an address is on the trusted fabric."""
+        return self._security is not None and self._security.trusts(host)
 
     @property
     def encrypted(self) -> bool:

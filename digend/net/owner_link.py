@@ -14,7 +14,7 @@ from typing import Any
 
 import zmq
 
-from digend.net.addresses import KEY_MARK, BadAddress, is_local, resolve
+from digend.net.addresses import KEY_MARK, BadAddress, host_of, is_local, resolve
 from digend.net.blob_limits import CREDIT_BYTES, MAX_CHUNK_BYTES, MIN_COST_BYTES, BlobCorrupt, BlobLost
 from digend.net.channel import Channel
 from digend.net.credits import Credits
@@ -163,9 +163,10 @@ class OwnerLink:
 def _checked(endpoint: str, key: str, security: Security | None) -> str | None:
     """Our public key, where one is used for the owner's `key`. Raises BadAddress."""
     if not key:
-        if not is_local(endpoint):
+        if not is_local(endpoint) and not (security and security.trusts(host_of(endpoint))):
             raise BadAddress(
-                f"{endpoint} is on another machine and its reference names no key: nothing goes in the clear"
+                f"{endpoint} is on another machine and its reference names no key: nothing goes in the clear but to "
+                "keys.trusted_fabric of the node file"
             )
         return None
     if security is None:

@@ -1,7 +1,8 @@
 """This process's key and the keys that it knows: made, read, read again, put on sockets.
 
 Owns what a key stands for. Must not know messages' meaning. Invariant: what is listed is replaced as a whole; a list
-that is refused changes nothing. ipc never has keys; where a process has some, all its TCP does.
+that is refused changes nothing. ipc never has keys; where a process has some, all its TCP does, but for tensors on a
+trusted fabric.
 """
 
 import os
@@ -13,6 +14,7 @@ from typing import Any
 import zmq
 
 from digend.config.errors import ConfigError, Problem
+from digend.config.fabric import Network, is_in, network_of
 from digend.config.keyfiles import load_key_file, load_key_list, private_key_path
 from digend.config.node import KeysNodeConfig
 from digend.wire.verbs import from_roles
@@ -48,10 +50,13 @@ def grant(name: str, roles: frozenset[str], public: str) -> Grant:
 
 
 class Security:
-    """One a process. `source` is where `reload` reads the list again."""
+    """One a process. `source` is where `reload` reads the list again; `fabric` is where tensors go in the clear."""
 
-    def __init__(self, key: KeyPair, grants: Mapping[str, Grant], source: Path | None = None) -> None:
+    def __init__(
+        self, key: KeyPair, grants: Mapping[str, Grant], source: Path | None = None, fabric: Network | None = None
+    ) -> None:
         self.key = key
+        self.fabric = fabric
         self._grants = dict(grants)
         self._source = source
 
@@ -59,7 +64,8 @@ class Security:
     def load(cls, keys: KeysNodeConfig, environ: Mapping[str, str] = os.environ) -> "Security":
         """What `[keys]` of a node file (its paths absolute) means. Raises ConfigError."""
         source = Path(keys.allowed)
-        return cls(read_pair(private_key_path(keys.private, environ)), read_grants(source), source)
+        fabric = network_of(keys.trusted_fabric) if keys.trusted_fabric else None
+        return cls(read_pair(private_key_path(keys.private, environ)), read_grants(source), source, fabric)
 
     def reload(self) -> tuple[list[str], list[str]]:
         """Reads the list again; entries that are in it now, and that were. Raises ConfigError, and nothing has
@@ -72,6 +78,10 @@ class Security:
         """What is listed for a key."""
         return self._grants.get(public)
 
+    def trusts(self, host: str) -> bool:
+        """Whether a host's address is on the trusted fabric."""
+        return is_in(host, self.fabric)
+
     @property
     def driver(self) -> str:
         """The driver's public key."""
@@ -81,6 +91,10 @@ class Security:
         """Before bind: only with keys, which are shown to the context's porter."""
         socket.setsockopt(zmq.CURVE_SERVER, 1)
         socket.setsockopt_string(zmq.CURVE_SECRETKEY, self.key.secret)
+        socket.setsockopt_string(zmq.ZAP_DOMAIN, DOMAIN)
+
+    def as_clear_server(self, socket: Any) -> None:
+        """Before bind, on a trusted fabric: whoever comes is shown to the context's porter by address alone."""
         socket.setsockopt_string(zmq.ZAP_DOMAIN, DOMAIN)
 
     def as_client(self, socket: Any, server: str) -> None:

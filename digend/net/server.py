@@ -99,6 +99,10 @@ class ControlServer:
         """Whether all that is said here is."""
         return self._doorway.encrypted
 
+    def trusts(self, host: str) -> bool:
+        """Whether an address is on the fabric that this process trusts with tensors in the clear."""
+        return self._doorway.trusts(host)
+
     def limit(self, role_of: RoleOf) -> None:
         """From now on peers may send what `role_of` gives them, and no more."""
         self._role_of = role_of

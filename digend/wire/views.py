@@ -6,6 +6,9 @@ from digend.wire.devices import DeviceState
 
 SCHEMA_VERSION = 1
 
+CLEAR_DATA = "clear data"
+"""Traffic of a worker whose tensors go in the clear over a trusted fabric; all else is encrypted."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class VersionView:
@@ -122,7 +125,7 @@ class NodeView:
     drained_s: float | None = None
     """For how long."""
     traffic: str = ""
-    """How driver and other workers speak with it: encrypted, local (in the clear, on one machine)."""
+    """How driver and other workers speak with it: encrypted, local (in the clear, on one machine), or CLEAR_DATA."""
     rank: int | None = None
     """Of a trainer that is one of several: which of `ranks`."""
     ranks: int = 1

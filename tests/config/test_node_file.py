@@ -59,6 +59,14 @@ def test_paths_are_relative_to_the_node_file(tmp_path: Path) -> None:
             'data = "tcp://*"\n[keys]\nprivate="k"\nallowed="l"\n',
             ":1: data: expected the address or interface that other boxes reach this one by",
         ),
+        (
+            'data = "tcp://10.0.0.3"\n[keys]\nprivate="k"\nallowed="l"\ntrusted_fabric="10.0.0.1/24"\n',
+            ":5: keys.trusted_fabric: expected a network such as 10.91.0.0/24; did you mean 10.0.0.0/24?",
+        ),
+        (
+            'data = "tcp://10.0.0.3"\n[keys]\nprivate="k"\nallowed="l"\ntrusted_fabric="10.0.1.0/24"\n',
+            ":1: data: 10.0.0.3 is not in keys.trusted_fabric (10.0.1.0/24)",
+        ),
         ("[keys]\npublic = 1\n", ":2: keys.public = 1: unknown key"),
         ('[keys]\nallowed = "l"\n', "keys.private: required, and missing: expected string (This box's own key"),
     ],

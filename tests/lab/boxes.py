@@ -50,6 +50,10 @@ class Boxes:
         lines = json.loads(self.digenctl("nodes", "--json").stdout)["nodes"]
         return {line["name"]: line for line in lines}
 
+    def start_again(self, index: int) -> None:
+        """Another `digend up` of a box, once the one before has ended."""
+        self.ups[index] = _start(self.folder, self.network, index, self.names[index])
+
     def stop(self) -> list[int]:
         """As a person does, the first one last, because the others report to it; exit codes."""
         for up in reversed(self.ups):
