@@ -20,7 +20,7 @@ def refs_of(result: ResultBody | None) -> list[BlobRef]:
     if isinstance(result, EncodeResult):
         return list(result.conditions.values())
     if isinstance(result, PrepareResult | CommitResult):
-        return [result.weights.blob] if result.weights else []
+        return list(result.weights.blobs) if result.weights else []
     return []
 
 

@@ -39,8 +39,11 @@ class AcknowledgeResult:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StageWeights:
+    """`workers`: where pieces of it can be had too."""
+
     session: str
     weights: WeightsRef
+    workers: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

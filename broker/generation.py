@@ -18,6 +18,8 @@ from broker.work import split, whole
 from digend.wire.tasks import EncodeTask, Prompt
 
 _ENCODE_CHUNK = 32
+_MOST_NEIGHBOURS = 8
+"""Workers that one is told to pull pieces of a version from."""
 
 
 def prepared(job: Job, worker: Worker) -> bool:
@@ -45,6 +47,7 @@ def stage_weights(state: State, job: Job) -> None:
     if weights is None:
         return
     key = (job.id, (weights.incarnation, weights.version))
+    asked: list[tuple[Worker, str]] = []
     for worker in state.workers.values():
         if worker.role != "generator" or key in worker.staged or key in worker.staging or not in_pool(job, worker):
             continue
@@ -52,7 +55,19 @@ def stage_weights(state: State, job: Job) -> None:
             continue
         if worker.session is not None and prepared(job, worker) and worker.stage_from_ns <= state.now:
             worker.staging[key] = state.now
-            state.out.append(StageWeights(session=worker.session, weights=weights))
+            asked.append((worker, worker.session))
+    if not asked:
+        return
+    having = [each for each in state.workers.values() if each.able and (key in each.staged or key in each.staging)]
+    for worker, session in asked:
+        state.out.append(StageWeights(session=session, weights=weights, workers=_neighbours(having, worker)))
+
+
+def _neighbours(having: list[Worker], worker: Worker) -> tuple[str, ...]:
+    """Addresses of those that follow it in the circle of all who stage a version or have done so, a few of them."""
+    at = having.index(worker) if worker in having else -1
+    circle = having[at + 1 :] + having[: max(at, 0)]
+    return tuple(each.hello.data for each in circle[:_MOST_NEIGHBOURS])
 
 
 def offer_encoding(state: State, job: Job, worker: Worker) -> bool:

@@ -299,7 +299,7 @@ def retire(state: State, job: Job) -> None:
         stamps.append(job.rollout_stamp)
     oldest = min(stamp[1] for stamp in stamps)
     for version in [version for version in job.published if version < oldest]:
-        free(state, [job.published.pop(version).blob])
+        free(state, job.published.pop(version).blobs)
     for worker in state.workers.values():
         mark = (job.id, (job.incarnation, oldest))
         if worker.role != "generator" or worker.session is None or worker.retired == mark or not in_pool(job, worker):

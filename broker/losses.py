@@ -259,7 +259,7 @@ def restart(state: State, job: Job, why: str) -> None:
         job.global_step, job.version, job.at_border = step, version, True
         job.num_skipped = job.checkpoint_skipped
     job.evaluated.update({(job.incarnation, done): None for _, done in list(job.evaluated) if done <= step})
-    free(state, [weights.blob for weights in job.published.values()])
+    free(state, [blob for weights in job.published.values() for blob in weights.blobs])
     job.published.clear()
     job.reset_wanted, job.checkpoint_due = False, job.borrows
     if job.global_step == job.spec.num_global_steps and job.checkpoint is None:

@@ -90,7 +90,7 @@ def _free_unwanted(state: State, result: ResultBody) -> None:
         return
     wanted = [ref for kept in state.kept for ref in kept.refs]
     for job in state.jobs.values():
-        wanted += [*job.conditions.values(), *(weights.blob for weights in job.published.values())]
+        wanted += [*job.conditions.values(), *(blob for weights in job.published.values() for blob in weights.blobs)]
         for batch in job.open_batches():
             wanted += [ref for fragment in batch.fragments for ref in refs_of(fragment.result)]
     known = {(ref.instance, ref.id) for ref in wanted}

@@ -29,7 +29,18 @@ from digend.net.claims import AddressInUse, Claim
 from digend.net.security import Security
 
 ROOT = Path(__file__).resolve().parents[1]
-NEEDED = ("pyzmq", "msgpack", "pydantic", "structlog", "torch", "diffusers", "transformers", "peft", "safetensors")
+NEEDED = (
+    "pyzmq",
+    "msgpack",
+    "blake3",
+    "pydantic",
+    "structlog",
+    "torch",
+    "diffusers",
+    "transformers",
+    "peft",
+    "safetensors",
+)
 PROBE = """
 import sys
 from digend.engines.devices import choose_device

@@ -43,8 +43,8 @@ def message(command: Addressed) -> Outgoing:
             return Revoke(session=session, lease=lease, reason=reason)
         case AcknowledgeResult(session=session, lease=lease):
             return ResultAck(session=session, lease=lease)
-        case StageWeights(session=session, weights=weights):
-            return Stage(session=session, weights=weights)
+        case StageWeights(session=session, weights=weights, workers=workers):
+            return Stage(session=session, weights=weights, workers=workers)
         case RetireVersions(session=session, job=job, incarnation=incarnation, oldest_version=oldest):
             return Retire(session=session, job=job, incarnation=incarnation, oldest_version=oldest)
         case Free(session=session, blobs=blobs):

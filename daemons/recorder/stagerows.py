@@ -89,6 +89,6 @@ def _group(stage: str) -> str:
 def _colour(stage: str) -> str:
     if stage.startswith("assist_"):
         return "assist"
-    if stage == "swap":
-        return "stage"
+    if stage in ("swap", "gather", "cast"):
+        return "stage" if stage == "swap" else "publish"
     return stage if stage in _COLOURS else {"idle": "idle", "bubble": "bubble"}.get(_group(stage), OTHER)

@@ -5,14 +5,18 @@ through a socket; an error of the data plane leaves as a `TaskFault` that the de
 """
 
 import asyncio
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from concurrent.futures import Future
 
 from digend.engines.protocols import TaskFault
 from digend.net.addresses import socket_path
-from digend.net.blobs import BlobClient, BlobCorrupt, BlobLost, BlobServer
+from digend.net.blobs import BlobClient, BlobCorrupt, BlobLost, BlobServer, Held
+from digend.telemetry.logs import logger
+from digend.wire.changes import apply_changes
 from digend.wire.refs import BlobRef, WeightsRef
-from digend.wire.tensors import Array
+from digend.wire.tensors import Array, BadTensor, digest_bytes, manifest_of, pack_manifest
+
+log = logger()
 
 
 class WorkerBlobs:
@@ -59,10 +63,21 @@ class WorkerBlobs:
         except (BlobLost, BlobCorrupt) as error:
             raise TaskFault("blob_lost", str(error), retry=True) from error
 
-    async def pull_weights(self, weights: WeightsRef) -> Mapping[str, Array]:
-        """Raises TaskFault("blob_lost"), or TaskFault("weights") where a digest is wrong."""
+    async def pull_weights(
+        self, weights: WeightsRef, workers: Sequence[str], before: Mapping[str, Array] | None
+    ) -> Mapping[str, Array]:
+        """A policy version, from its trainer and from workers that have pieces of it; what comes is passed on too.
+
+        `before`: the version that its changes are told against, where it is here. Raises TaskFault("blob_lost"), or
+        TaskFault("weights") where a digest is wrong.
+        """
+        if weights.changes is not None and before is not None:
+            try:
+                return await self._changed(weights, weights.changes.blob, workers, before)
+            except (BlobLost, BlobCorrupt, BadTensor) as error:
+                log.warning("changes are of no use, pulling the whole", version=weights.version, error=str(error))
         try:
-            return await self._pull(weights.blob, None)
+            return await self._shared(weights.blob, workers)
         except BlobLost as error:
             raise TaskFault("blob_lost", str(error), retry=True) from error
         except BlobCorrupt as error:
@@ -76,6 +91,24 @@ class WorkerBlobs:
         path = socket_path(self.address)
         if path:
             path.unlink(missing_ok=True)
+
+    async def _changed(
+        self, weights: WeightsRef, changes: BlobRef, workers: Sequence[str], before: Mapping[str, Array]
+    ) -> Mapping[str, Array]:
+        """Raises BlobLost, BlobCorrupt, also where the result is not the version that was published; BadTensor."""
+        pulled = await self._shared(changes, workers)
+        tensors = await asyncio.to_thread(apply_changes, before, pulled)
+        packed = await asyncio.to_thread(lambda: pack_manifest(manifest_of(tensors)))
+        if digest_bytes(packed) != weights.blob.digest:
+            raise BlobCorrupt(f"its changes do not lead to version {weights.version}")
+        self._server.share(weights.blob.id, Held(packed, tensors, weights.blob.num_bytes))
+        return tensors
+
+    async def _shared(self, ref: BlobRef, workers: Sequence[str]) -> Mapping[str, Array]:
+        if ref.instance == self._server.instance:
+            return await self._pull(ref, None)
+        others = [address for address in workers if address != self.address]
+        return await self._client.pull_shared(ref, others, self._server.share)
 
     async def _pull(self, ref: BlobRef, names: Collection[str] | None) -> Mapping[str, Array]:
         if ref.instance != self._server.instance:

@@ -85,7 +85,11 @@ class Worker:
         self._checker = ComputeThread("weights")
         self._thread = ComputeThread("engine")
         means = StageMeans(
-            pull=self._blobs.pull_weights, check=self._check, report=self._report_version, spawn=self._spawn
+            pull=self._blobs.pull_weights,
+            free=self._blobs.free,
+            check=self._check,
+            report=self._report_version,
+            spawn=self._spawn,
         )
         self._staging = Staging(means)
         self._work = Work(self._thread, blobs, self._staging, self._report, self._count)
@@ -102,7 +106,7 @@ class Worker:
             Assign: self._on_assign,
             Revoke: lambda message: self._work.revoke(message.lease, message.reason),
             ResultAck: self._on_acknowledged,
-            Stage: lambda message: self._staging.want(message.weights),
+            Stage: lambda message: self._staging.want(message.weights, message.workers),
             Retire: lambda message: self._staging.retire(message.job, message.oldest_version),
             FreeBlobs: lambda message: self._blobs.free(message.blobs),
             EndJob: self._on_end_job,

@@ -7,7 +7,7 @@ tensor it was published with is here and binds.
 
 import asyncio
 import time
-from collections.abc import Awaitable, Callable, Coroutine, Mapping
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -30,7 +30,10 @@ RETRY_DELAYS_S = (0.5, 1.0, 2.0)
 class StageMeans:
     """How versions are pulled, checked and reported."""
 
-    pull: Callable[[WeightsRef], Awaitable[Mapping[str, Array]]]
+    pull: Callable[[WeightsRef, Sequence[str], Mapping[str, Array] | None], Awaitable[Mapping[str, Array]]]
+    """A version, other workers that have pieces of it, and the tensors that its changes are told against."""
+    free: Callable[[Iterable[str]], None]
+    """Blobs that are not passed on any more."""
     check: Callable[[WeightsRef, Mapping[str, Array]], Awaitable[int]]
     report: Callable[[Key], None]
     """Called when a version became ready or failed; the shell then sends its `Staging.news`."""
@@ -46,14 +49,16 @@ class Staging:
         self._ready: dict[Key, StagedVersion] = {}
         self._failed: dict[Key, TaskError] = {}
 
-    def want(self, weights: WeightsRef) -> None:
+    def want(self, weights: WeightsRef, workers: Sequence[str] = ()) -> None:
         """Begin to pull a version, unless it is here or on its way; one that failed is tried anew."""
         key = (weights.job, weights.incarnation, weights.version)
         if key in self._ready:
             self._means.report(key)
         elif key not in self._working:
             self._failed.pop(key, None)
-            self._working[key] = self._means.spawn(f"stage {key}", self._stage(key, weights))
+            self._working[key] = self._means.spawn(
+                f"stage {key}", self._stage(key, weights, workers, self._before(weights))
+            )
 
     def get(self, job: str, incarnation: int, version: int) -> StagedVersion | None:
         return self._ready.get((job, incarnation, version))
@@ -95,13 +100,17 @@ class Staging:
     def _drop(self, doomed: Callable[[Key], bool]) -> None:
         for key in [key for key in self._working if doomed(key)]:
             self._working.pop(key).cancel()
+        for staged in [staged for key, staged in self._ready.items() if doomed(key)]:
+            self._means.free(blob.id for blob in staged.weights.blobs)
         self._ready = {key: staged for key, staged in self._ready.items() if not doomed(key)}
         self._failed = {key: error for key, error in self._failed.items() if not doomed(key)}
 
-    async def _stage(self, key: Key, weights: WeightsRef) -> None:
+    async def _stage(
+        self, key: Key, weights: WeightsRef, workers: Sequence[str], before: Mapping[str, Array] | None
+    ) -> None:
         try:
             begun_ns = time.perf_counter_ns()
-            tensors = await self._pull(weights)
+            tensors = await self._pull(weights, workers, before)
             pulled_ns = time.perf_counter_ns()
             num_bound = await self._means.check(weights, tensors)
             checked_ns = time.perf_counter_ns()
@@ -124,15 +133,25 @@ class Staging:
         finally:
             if self._working.get(key) is asyncio.current_task():
                 del self._working[key]
+            if key not in self._ready:
+                self._means.free(blob.id for blob in weights.blobs)
         self._means.report(key)
 
-    async def _pull(self, weights: WeightsRef) -> Mapping[str, Array]:
+    def _before(self, weights: WeightsRef) -> Mapping[str, Array] | None:
+        if weights.changes is None:
+            return None
+        before = self._ready.get((weights.job, weights.incarnation, weights.changes.since))
+        return before.tensors if before else None
+
+    async def _pull(
+        self, weights: WeightsRef, workers: Sequence[str], before: Mapping[str, Array] | None
+    ) -> Mapping[str, Array]:
         """An owner that does not answer is asked again: it may be busy, or its address may just be moving."""
         for delay_s in RETRY_DELAYS_S:
             try:
-                return await self._means.pull(weights)
+                return await self._means.pull(weights, workers, before)
             except TaskFault as fault:
                 if fault.error.reason != "blob_lost":
                     raise
                 await asyncio.sleep(delay_s)
-        return await self._means.pull(weights)
+        return await self._means.pull(weights, workers, before)

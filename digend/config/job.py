@@ -177,6 +177,16 @@ class TrainingConfig(Section):
         "hold", description="hold: nothing more is trained until `digenctl resume`. fail: the job fails."
     )
     gradient_checkpointing: bool = Field(False, description="Less memory for more time in the update.")
+    publish: Literal["changes", "whole"] = Field(
+        "changes",
+        description="changes: a policy version is also offered as the elements that differ from the version before "
+        "it, exactly, where that is less; whoever lacks that one pulls the whole.",
+    )
+    publish_dtype: Literal["stored", "model"] = Field(
+        "stored",
+        description="model: adapters and averages, which are kept in float32, are rounded to model.dtype before they "
+        "are sent. Generators then draw with rounded weights, the trainer computes with its own.",
+    )
     deterministic: bool = Field(False, description="Same seed, same weights, bit for bit (see above for the price).")
     ranks: Annotated[
         int,

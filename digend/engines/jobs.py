@@ -6,7 +6,7 @@ know tasks other than that one.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import cast
 
@@ -28,6 +28,7 @@ from digend.models.spec import Model, ModelSpec, Shape
 from digend.plugins import algorithm_spec, load_object, model_spec, validate_options
 from digend.rl import sigmas as sigma_schedules
 from digend.wire.tasks import PrepareTask
+from digend.wire.tensors import Array
 
 Load = Callable[[str, str, str, BaseModel], Model]
 
@@ -56,6 +57,8 @@ class Job:
     """Of the hub, where the model came from there."""
     version: int
     meter: FlopMeter
+    published: tuple[int, Mapping[str, Array]] | None = None
+    """The newest version that was offered, and its number: what the next one's changes are told against."""
 
 
 def parse_config(task: PrepareTask) -> JobConfig:
@@ -88,7 +91,8 @@ def load_job(
     except ValueError as error:
         raise TaskFault("config", str(error)) from error
     memory.before_adapter(model, config)
-    policy = Policy(model, _adapter(config, family), ema=config.training.ema_decay is not None)
+    sent_as = config.model.dtype if config.training.publish_dtype == "model" else None
+    policy = Policy(model, _adapter(config, family), ema=config.training.ema_decay is not None, sent_as=sent_as)
     adapter_digest = start_from_adapter(policy, model.trainable, config.training)
     memory.after_adapter(model, config, family, trains=trains)
     layout = _layout(model, policy, family, config, peers or Alone())

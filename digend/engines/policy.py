@@ -50,8 +50,11 @@ class Adapter:
 class Policy:
     """What is trained of a model, in full or as an adapter. Raises TaskFault("config") where no module is a target."""
 
-    def __init__(self, model: Model, adapter: Adapter | None, *, ema: bool = False) -> None:
-        """`ema`: a published version has the moving average beside the weights, under `ema/{name}`."""
+    def __init__(self, model: Model, adapter: Adapter | None, *, ema: bool = False, sent_as: str | None = None) -> None:
+        """`ema`: a published version has the moving average beside the weights, under `ema/{name}`; `sent_as`: the
+        dtype that it is published in, where that is another than the parameters'.
+        """
+        self.sent_as = sent_as
         self._modules = dict(model.trainable)
         self._adapter = adapter
         self.form = "full" if adapter is None else "lora"
@@ -72,7 +75,8 @@ class Policy:
         specs = {name: (dtype_name(each.dtype), tuple(each.shape)) for name, each in self.parameters.items()}
         self._of_policy = specs
         self._exchange: Exchange = _pointed
-        self._expected = specs | ({f"{EMA}/{name}": spec for name, spec in specs.items()} if ema else {})
+        sent = {name: (sent_as or dtype, shape) for name, (dtype, shape) in specs.items()}
+        self._expected = sent | ({f"{EMA}/{name}": spec for name, spec in sent.items()} if ema else {})
 
     @property
     def num_parameters(self) -> int:

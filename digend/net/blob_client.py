@@ -1,24 +1,21 @@
 """Pulls tensors from their owners, by reference, and checks them.
 
-Must not know what the tensors mean. Invariant: a tensor that `pull` returns has the digest that the reference
+Must not know what the tensors mean. Invariant: a tensor that `pull` returns has the digests that the reference
 covers; no memory is taken before its size was checked against dtype, shape and reference.
 """
 
-import asyncio
-from collections import deque
-from collections.abc import Collection, Iterator
-from contextlib import suppress
+from collections.abc import Callable, Collection, Sequence
 
-from digend.net.addresses import BadAddress, nearest
+from digend.net.addresses import BadAddress
 from digend.net.blob_limits import CHUNK_BYTES, MAX_MANIFEST_BYTES, MAX_PULL_BYTES, BlobCorrupt, BlobLost
-from digend.net.owner_link import OwnerLink, Sink
+from digend.net.checking import checking
+from digend.net.incoming import Incoming
+from digend.net.owner_link import OwnerLink
 from digend.net.security import Security
-from digend.wire.pulls import Manifest, TensorSpec
+from digend.net.swarm import Swarm, fetch
+from digend.wire.pulls import Manifest
 from digend.wire.refs import BlobRef
 from digend.wire.tensors import Array, BadTensor, digest_bytes, unpack_manifest
-
-INLINE_BYTES = 1024 * 1024
-"""Fewer bytes than these are digested where they are; more go to a thread, so that the loop goes on."""
 
 
 class BlobClient:
@@ -36,32 +33,69 @@ class BlobClient:
 
         Raises BlobLost; BlobCorrupt, also for a name that the blob does not have.
         """
-        link = self._link(ref)
+        link = self._link(ref, ref.owner)
+        with checking(ref.num_bytes) as checks:
+            try:
+                async with link.patience(timeout_s):
+                    incoming = await self._incoming(link, ref, names)
+                    await fetch(link, ref.id, incoming, checks)
+            except TimeoutError:
+                raise self._silent(link, ref, timeout_s) from None
+            await checks.all_done()
+        return incoming.tensors()
+
+    async def pull_shared(
+        self,
+        ref: BlobRef,
+        workers: Sequence[str],
+        share: Callable[[str, Incoming], None],
+        timeout_s: float = 10.0,
+    ) -> dict[str, Array]:
+        """The whole blob, from its owner and from workers (their addresses) that pull it too or have done so.
+
+        `share(id, incoming)` is called before the first piece comes, so that this process can pass pieces on. A worker
+        that does not have it, or goes away, costs nothing; `timeout_s` without a piece from anybody is too long.
+        Raises as `pull`.
+        """
+        owner = self._link(ref, ref.owner)
         try:
-            async with link.patience(timeout_s):
-                specs = self._chosen(await _manifest(link, ref), ref, names)
-                buffers = {spec.name: bytearray(spec.num_bytes) for spec in specs}
-                await _fetch(link, ref, buffers)
+            async with owner.patience(timeout_s):
+                incoming = await self._incoming(owner, ref, None)
         except TimeoutError:
-            self._drop_if_idle(link)
-            why = link.trouble or f"{link.address} was silent for {timeout_s:g} s"
-            raise BlobLost(f"blob {ref.id}: {why}") from None
-        await _check(ref, specs, buffers)
-        return {spec.name: Array(spec.dtype, spec.shape, memoryview(buffers[spec.name])) for spec in specs}
+            raise self._silent(owner, ref, timeout_s) from None
+        share(ref.id, incoming)
+        links = [link for address in workers if address != ref.owner and (link := self._worker(ref, address))]
+        with checking(ref.num_bytes) as checks:
+            await Swarm(ref, incoming, checks).run(owner, links, timeout_s)
+        return incoming.tensors()
 
     def close(self) -> None:
         for link in self._links.values():
             link.close()
         self._links.clear()
 
-    def _link(self, ref: BlobRef) -> OwnerLink:
-        link = self._links.get(ref.owner)
+    async def _incoming(self, link: OwnerLink, ref: BlobRef, names: Collection[str] | None) -> Incoming:
+        packed = await _packed_manifest(link, ref)
+        return Incoming(ref, packed, _manifest(packed, ref), names, self._max_bytes)
+
+    def _link(self, ref: BlobRef, address: str) -> OwnerLink:
+        link = self._links.get(address)
         if link is None:
             try:
-                link = self._links[ref.owner] = OwnerLink(ref.owner, self._security)
+                link = self._links[address] = OwnerLink(address, self._security)
             except BadAddress as error:
                 raise BlobLost(f"blob {ref.id}: {error}") from None
         return link
+
+    def _worker(self, ref: BlobRef, address: str) -> OwnerLink | None:
+        try:
+            return self._link(ref, address)
+        except BlobLost:
+            return None
+
+    def _silent(self, link: OwnerLink, ref: BlobRef, timeout_s: float) -> BlobLost:
+        self._drop_if_idle(link)
+        return BlobLost(f"blob {ref.id}: {link.trouble or f'{link.address} was silent for {timeout_s:g} s'}")
 
     def _drop_if_idle(self, link: OwnerLink) -> None:
         """A silent owner is likely dead, and its successor has another address."""
@@ -69,21 +103,8 @@ class BlobClient:
             del self._links[link.owner]
             link.close()
 
-    def _chosen(self, manifest: Manifest, ref: BlobRef, names: Collection[str] | None) -> list[TensorSpec]:
-        if sum(spec.num_bytes for spec in manifest.tensors) != ref.num_bytes:
-            raise BlobCorrupt(f"blob {ref.id}: its manifest does not add up to {ref.num_bytes} bytes")
-        known = {spec.name: spec for spec in manifest.tensors}
-        wanted = known.keys() if names is None else frozenset(names)
-        for name in sorted(wanted - known.keys()):
-            raise BlobCorrupt(f"blob {ref.id} has no tensor {name!r}{nearest(name, tuple(known))}")
-        specs = [spec for name, spec in known.items() if name in wanted]
-        num_bytes = sum(spec.num_bytes for spec in specs)
-        if num_bytes > self._max_bytes:
-            raise BlobCorrupt(f"blob {ref.id}: {num_bytes} bytes are over the limit of {self._max_bytes}")
-        return specs
 
-
-async def _manifest(link: OwnerLink, ref: BlobRef) -> Manifest:
+async def _packed_manifest(link: OwnerLink, ref: BlobRef) -> bytes:
     packed = bytearray()
     total = 1
     while len(packed) < total:
@@ -93,53 +114,11 @@ async def _manifest(link: OwnerLink, ref: BlobRef) -> Manifest:
             raise BlobCorrupt(f"blob {ref.id}: {total} bytes of manifest, {len(packed)} came")
     if digest_bytes(packed) != ref.digest:
         raise BlobCorrupt(f"blob {ref.id}: its manifest has another digest than the reference")
+    return bytes(packed)
+
+
+def _manifest(packed: bytes, ref: BlobRef) -> Manifest:
     try:
-        return unpack_manifest(bytes(packed))
+        return unpack_manifest(packed)
     except BadTensor as error:
         raise BlobCorrupt(f"blob {ref.id}: {error}") from None
-
-
-async def _fetch(link: OwnerLink, ref: BlobRef, buffers: dict[str, bytearray]) -> None:
-    """Keeps as many chunks on their way as there is credit for. Replies come in the order of the requests."""
-    asked: deque[asyncio.Future[int]] = deque()
-    try:
-        for name, offset, target in _chunks(buffers):
-            while asked and asked[0].done():
-                asked.popleft().result()
-            asked.append(await link.ask(ref.id, name, offset, len(target), _into(target, name)))
-        while asked:
-            await asked[0]
-            asked.popleft()
-    finally:
-        for future in asked:
-            if not future.cancel():
-                with suppress(asyncio.CancelledError):
-                    future.exception()
-
-
-def _chunks(buffers: dict[str, bytearray]) -> Iterator[tuple[str, int, memoryview]]:
-    for name, buffer in buffers.items():
-        for offset in range(0, len(buffer), CHUNK_BYTES):
-            yield name, offset, memoryview(buffer)[offset : offset + CHUNK_BYTES]
-
-
-def _into(target: memoryview, name: str) -> Sink:
-    def sink(data: memoryview) -> None:
-        if len(data) != len(target):
-            raise BlobCorrupt(f"tensor {name!r}: a chunk has {len(data)} bytes, not {len(target)}")
-        target[:] = data
-
-    return sink
-
-
-async def _check(ref: BlobRef, specs: list[TensorSpec], buffers: dict[str, bytearray]) -> None:
-    if sum(spec.num_bytes for spec in specs) < INLINE_BYTES:
-        _check_digests(ref, specs, buffers)
-    else:
-        await asyncio.to_thread(_check_digests, ref, specs, buffers)
-
-
-def _check_digests(ref: BlobRef, specs: list[TensorSpec], buffers: dict[str, bytearray]) -> None:
-    for spec in specs:
-        if digest_bytes(buffers[spec.name]) != spec.digest:
-            raise BlobCorrupt(f"blob {ref.id}: tensor {spec.name!r} has another digest than its manifest")

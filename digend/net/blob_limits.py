@@ -1,7 +1,9 @@
 """The data plane's limits and errors, shared by both ends."""
 
-CHUNK_BYTES = 2 * 1024 * 1024
-"""What a consumer asks for at once."""
+from digend.wire.tensors import PIECE_BYTES
+
+CHUNK_BYTES = PIECE_BYTES
+"""What a consumer asks for at once: what one digest covers."""
 MAX_CHUNK_BYTES = 4 * 1024 * 1024
 """What an owner sends at once."""
 CREDIT_BYTES = 16 * 1024 * 1024

@@ -1,7 +1,8 @@
 """Tensors that stay with their maker: held in memory, sent in chunks to whoever has a reference, until freed.
 
-Must not know what the tensors mean. Invariant: what is held changes only through `put` and `free`, which any thread
-may call; only the task that runs `serve` touches the socket. A blob's id names the process's life, so another life
+Also what this process pulls itself and passes on meanwhile (`share`), as far as its pieces were checked. Must not know
+what the tensors mean. Invariant: what is held changes only through `put`, `share` and `free`, which any thread may
+call; only the task that runs `serve` touches the socket. A blob's id names the process's life, so another life
 at the same address never has it.
 """
 
@@ -15,7 +16,7 @@ from hashlib import blake2b
 from itertools import count
 from pathlib import Path
 from threading import Lock
-from typing import Any
+from typing import Any, Protocol
 
 import zmq
 
@@ -23,11 +24,12 @@ from digend.net.addresses import KEY_MARK, BadAddress, host_of, resolve, socket_
 from digend.net.blob_limits import MAX_CHUNK_BYTES
 from digend.net.claims import AddressInUse
 from digend.net.doorway import Arrival, Doorway
+from digend.net.incoming import Incoming
 from digend.net.porter import Refused
 from digend.net.security import Security
 from digend.wire.codec import decode, encode
 from digend.wire.errors import Malformed, NotListed, ProtocolError
-from digend.wire.pulls import Pull, Pulled, PullRefused
+from digend.wire.pulls import GetPieces, Pieces, Pull, Pulled, PullRefused
 from digend.wire.refs import BlobRef
 from digend.wire.tensors import Array, digest_bytes, manifest_of, pack_manifest
 from digend.wire.verbs import PULLERS, TO_OWNER
@@ -37,7 +39,9 @@ STALE_S = 60.0
 
 
 @dataclass(frozen=True, slots=True)
-class _Held:
+class Held:
+    """A whole blob. `manifest` is packed."""
+
     manifest: bytes
     tensors: Mapping[str, Array]
     num_bytes: int
@@ -48,6 +52,24 @@ class _Held:
             return memoryview(self.manifest)
         array = self.tensors.get(name)
         return None if array is None else memoryview(array.data)
+
+    def lacks(self, name: str, offset: int, size: int) -> bool:
+        """Whether some of these bytes of a blob of its own are not there: never."""
+        return False
+
+    def pieces(self) -> bytes:
+        """All are here."""
+        return b""
+
+
+class Served(Protocol):
+    """What `serve` answers from: a blob of this process, or one that it is still pulling (`Incoming`)."""
+
+    def data(self, name: str) -> memoryview | None: ...
+
+    def lacks(self, name: str, offset: int, size: int) -> bool: ...
+
+    def pieces(self) -> bytes: ...
 
 
 class BlobServer:
@@ -60,7 +82,8 @@ class BlobServer:
         self.instance = instance
         self._doorway = doorway
         self._lock = Lock()
-        self._blobs: dict[str, _Held] = {}
+        self._blobs: dict[str, Held] = {}
+        self._shared: dict[str, Served] = {}
         self._numbers = count()
 
     @classmethod
@@ -90,7 +113,7 @@ class BlobServer:
     def put(self, tensors: Mapping[str, Array]) -> BlobRef:
         """Holds the tensors, without a copy, until `free`. Reads each byte once for the digests. Any thread."""
         manifest = pack_manifest(manifest_of(tensors))
-        held = _Held(manifest, dict(tensors), sum(array.num_bytes for array in tensors.values()))
+        held = Held(manifest, dict(tensors), sum(array.num_bytes for array in tensors.values()))
         with self._lock:
             blob = f"{self.instance}-{next(self._numbers)}"
             self._blobs[blob] = held
@@ -102,11 +125,17 @@ class BlobServer:
             digest=digest_bytes(manifest),
         )
 
+    def share(self, blob: str, incoming: Incoming | Held) -> None:
+        """Passes on another's blob, here or on its way, under the id its owner gave it, until `free`. Any thread."""
+        with self._lock:
+            self._shared[blob] = incoming
+
     def free(self, blobs: Iterable[str]) -> None:
         """Lets go of blobs by id; ids that are not held are ignored. Chunks on their way still arrive. Any thread."""
         with self._lock:
             for blob in blobs:
                 self._blobs.pop(blob, None)
+                self._shared.pop(blob, None)
 
     @property
     def held_bytes(self) -> int:
@@ -124,6 +153,7 @@ class BlobServer:
         self._doorway.close(linger_ms)
         with self._lock:
             self._blobs.clear()
+            self._shared.clear()
 
     def _reply(self, arrival: Arrival) -> list[Any]:
         try:
@@ -131,13 +161,13 @@ class BlobServer:
                 raise NotListed
             if len(arrival.frames) != 1:
                 raise Malformed(f"{len(arrival.frames)} frames, not one")
-            return self._chunk(decode(arrival.frames[0], TO_OWNER))
+            asked = decode(arrival.frames[0], TO_OWNER)
+            return self._pieces(asked) if isinstance(asked, GetPieces) else self._chunk(asked)
         except ProtocolError as error:
             return [encode(PullRefused(request="", reason=str(error)))]
 
     def _chunk(self, pull: Pull) -> list[Any]:
-        with self._lock:
-            held = self._blobs.get(pull.blob)
+        held = self._served(pull.blob)
         if held is None:
             return _refusal(pull, f"{self.instance} does not hold it (freed, or made in another life)")
         data = held.data(pull.name)
@@ -145,11 +175,23 @@ class BlobServer:
             return _refusal(pull, f"it has no tensor {pull.name!r}")
         if not (0 <= pull.offset <= len(data) and 0 <= pull.size <= MAX_CHUNK_BYTES):
             return _refusal(pull, f"bytes {pull.offset} + {pull.size} cannot be sent at once")
+        if held.lacks(pull.name, pull.offset, pull.size):
+            return _refusal(pull, f"bytes {pull.offset} + {pull.size} have not come yet")
         chunk = data[pull.offset : pull.offset + pull.size]
         return [encode(Pulled(request=pull.request, total=len(data))), chunk]
 
+    def _pieces(self, asked: GetPieces) -> list[Any]:
+        held = self._served(asked.blob)
+        if held is None:
+            return _refusal(asked, f"{self.instance} does not hold it")
+        return [encode(Pieces(request=asked.request, held=held.pieces()))]
 
-def _refusal(pull: Pull, reason: str) -> list[Any]:
+    def _served(self, blob: str) -> Served | None:
+        with self._lock:
+            return self._blobs.get(blob) or self._shared.get(blob)
+
+
+def _refusal(pull: Pull | GetPieces, reason: str) -> list[Any]:
     return [encode(PullRefused(request=pull.request, reason=f"blob {pull.blob}: {reason}"))]
 
 

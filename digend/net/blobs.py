@@ -2,6 +2,6 @@
 
 from digend.net.blob_client import BlobClient
 from digend.net.blob_limits import BlobCorrupt, BlobLost
-from digend.net.blob_server import BlobServer
+from digend.net.blob_server import BlobServer, Held
 
-__all__ = ["BlobClient", "BlobCorrupt", "BlobLost", "BlobServer"]
+__all__ = ["BlobClient", "BlobCorrupt", "BlobLost", "BlobServer", "Held"]

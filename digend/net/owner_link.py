@@ -9,6 +9,7 @@ import asyncio
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
+from functools import partial
 from itertools import count
 from typing import Any
 
@@ -24,7 +25,7 @@ from digend.net.security import Security
 from digend.net.sockets import prepare_dealer
 from digend.wire.codec import decode, encode
 from digend.wire.errors import ProtocolError
-from digend.wire.pulls import Pull, Pulled, PullRefused
+from digend.wire.pulls import GetPieces, Pieces, Pull, Pulled, PullRefused
 from digend.wire.verbs import FROM_OWNER, OWNERS
 
 Sink = Callable[[memoryview], None]
@@ -88,14 +89,21 @@ class OwnerLink:
 
         It fails with BlobLost or BlobCorrupt; cancel it to give up.
         """
-        cost = max(size, MIN_COST_BYTES)
+        asked = partial(Pull, blob=blob, name=name, offset=offset, size=size)
+        return await self._ask(asked, max(size, MIN_COST_BYTES), sink)
+
+    async def ask_pieces(self, blob: str, sink: Sink) -> asyncio.Future[int]:
+        """Asks which pieces are there (`Pieces.held`); the future gives their number, 0 where all are."""
+        return await self._ask(partial(GetPieces, blob=blob), MIN_COST_BYTES, sink)
+
+    async def _ask(self, question: Callable[..., Pull | GetPieces], cost: int, sink: Sink) -> asyncio.Future[int]:
         await self._credits.take(cost)
         request = str(next(self._numbers))
         done: asyncio.Future[int] = asyncio.get_running_loop().create_future()
         self._asked[request] = _Asked(sink, done)
         done.add_done_callback(lambda _: self._settle(request, cost))
         try:
-            self._channel.send([encode(Pull(request=request, blob=blob, name=name, offset=offset, size=size))])
+            self._channel.send([encode(question(request=request))])
         except zmq.Again:  # credit keeps its queue from filling, so nobody is connected
             done.set_exception(self._broke())
         return done
@@ -176,9 +184,12 @@ def _checked(endpoint: str, key: str, security: Security | None) -> str | None:
     return security.key.public
 
 
-def _total(reply: Pulled | PullRefused, frames: list[Any], sink: Sink) -> int:
+def _total(reply: Pulled | Pieces | PullRefused, frames: list[Any], sink: Sink) -> int:
     if isinstance(reply, PullRefused):
         raise BlobLost(reply.reason)
+    if isinstance(reply, Pieces):
+        sink(memoryview(reply.held))
+        return len(reply.held)
     if len(frames) != 2:
         raise BlobCorrupt(f"a chunk came in {len(frames)} frames, not two")
     sink(frames[1].buffer)

@@ -28,6 +28,8 @@ STAGE_KINDS = {
     "score": "score",
     "update": "update",
     "optimizer": "optimizer",
+    "gather": "publish",
+    "cast": "publish",
     "publish": "publish",
     "switch": "switch",
     "stage": "stage",

@@ -29,12 +29,29 @@ class PullRefused:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class GetPieces:
+    """Which pieces of a blob have you? Asked of a worker that is still pulling it."""
+
+    request: str
+    blob: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Pieces:
+    """One byte for each piece of all tensors in manifest order, 1 where it is here and checked; empty: all are."""
+
+    request: str
+    held: bytes
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class TensorSpec:
     name: str
     dtype: str
     shape: tuple[int, ...]
     num_bytes: int
-    digest: str
+    digests: bytes
+    """16 bytes for each piece of 1 MiB, so that a piece can be checked, and passed on, before the rest is here."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -19,6 +19,16 @@ class BlobRef:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class WeightsChanges:
+    """`blob` has the form of `digend.wire.changes`; `since` is the version of the same incarnation that it is told
+    against.
+    """
+
+    since: int
+    blob: BlobRef
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class WeightsRef:
     """A published policy version. Receivers must bind exactly `num_tensors`; fewer is an error, never a warning."""
 
@@ -29,6 +39,13 @@ class WeightsRef:
     num_tensors: int
     form: str
     """"full" or "lora"."""
+    changes: WeightsChanges | None = None
+    """The same version as what changed, for whoever has the one that it names; where that is less."""
+
+    @property
+    def blobs(self) -> tuple[BlobRef, ...]:
+        """All that is freed when the version is."""
+        return (self.blob,) if self.changes is None else (self.blob, self.changes.blob)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -8,12 +8,15 @@ size is checked before memory is taken for it.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+import os
+from collections.abc import Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from hashlib import blake2b
 from typing import TYPE_CHECKING, Any
 
 import msgpack
+from blake3 import blake3
 
 from digend.wire.pulls import Manifest, TensorSpec
 
@@ -36,6 +39,11 @@ DTYPES: dict[str, int] = {
 """Item size in bytes of every dtype that may travel."""
 
 MAX_DIMS = 16
+PIECE_BYTES = 1024 * 1024
+"""What one digest covers: a tensor's pieces can be checked, and passed on, one by one."""
+DIGEST_BYTES = 16
+_SHARED_FROM_BYTES = 8 * PIECE_BYTES
+_THREADS = min(4, os.cpu_count() or 1)
 
 
 class BadTensor(ValueError):
@@ -81,25 +89,32 @@ def digest_bytes(data: memoryview | bytes | bytearray) -> str:
     return blake2b(data, digest_size=16).hexdigest()
 
 
+def piece_digest(piece: memoryview | bytes | bytearray) -> bytes:
+    """blake3 with 128 bits, of one piece: six times as fast as blake2b, which would be half of what a pull costs."""
+    return blake3(piece).digest(DIGEST_BYTES)
+
+
 def manifest_of(tensors: Mapping[str, Array]) -> Manifest:
-    """What a bundle holds, in the mapping's order. Reads every byte once (about 1 GB/s)."""
+    """What a bundle holds, in the mapping's order. Reads every byte once."""
+    if sum(array.num_bytes for array in tensors.values()) < _SHARED_FROM_BYTES:
+        digests = [b"".join(map(piece_digest, _pieces(array))) for array in tensors.values()]
+    else:
+        with ThreadPoolExecutor(_THREADS, "digests") as threads:
+            coming = [threads.map(piece_digest, _pieces(array)) for array in tensors.values()]
+            digests = [b"".join(each) for each in coming]
     return Manifest(
         tensors=tuple(
             TensorSpec(
-                name=name,
-                dtype=array.dtype,
-                shape=array.shape,
-                num_bytes=array.num_bytes,
-                digest=digest_bytes(array.data),
+                name=name, dtype=array.dtype, shape=array.shape, num_bytes=array.num_bytes, digests=digests[number]
             )
-            for name, array in tensors.items()
+            for number, (name, array) in enumerate(tensors.items())
         )
     )
 
 
 def pack_manifest(manifest: Manifest) -> bytes:
     """Canonical bytes of a manifest: what travels, and what its digest covers."""
-    rows = [[spec.name, spec.dtype, list(spec.shape), spec.num_bytes, spec.digest] for spec in manifest.tensors]
+    rows = [[spec.name, spec.dtype, list(spec.shape), spec.num_bytes, spec.digests] for spec in manifest.tensors]
     packed: bytes = msgpack.packb(rows)
     return packed
 
@@ -156,11 +171,24 @@ def _view(array: Array, dtype: np.dtype[Any]) -> NDArray[Any]:
 
 def _spec(row: object) -> TensorSpec:
     match row:
-        case [str(name), str(dtype), list() as sizes, int(num_bytes), str(digest)]:
+        case [str(name), str(dtype), list() as sizes, int(num_bytes), bytes(digests)]:
             shape: tuple[int, ...] = tuple(sizes)
-            spec = TensorSpec(name=name, dtype=dtype, shape=shape, num_bytes=num_bytes, digest=digest)
+            spec = TensorSpec(name=name, dtype=dtype, shape=shape, num_bytes=num_bytes, digests=digests)
         case _:
-            raise BadTensor("a manifest's row is [name, dtype, shape, bytes, digest]")
+            raise BadTensor("a manifest's row is [name, dtype, shape, bytes, digests]")
     if num_bytes_of(spec.dtype, spec.shape) != spec.num_bytes:
         raise BadTensor(f"tensor {name!r}: {num_bytes} bytes do not fit {dtype}{list(spec.shape)}")
+    if len(digests) != DIGEST_BYTES * num_pieces(num_bytes):
+        raise BadTensor(f"tensor {name!r}: {len(digests)} bytes of digests do not fit {num_bytes} bytes")
     return spec
+
+
+def num_pieces(num_bytes: int) -> int:
+    """Pieces of a tensor of so many bytes; the last may be short."""
+    return -(-num_bytes // PIECE_BYTES)
+
+
+def _pieces(array: Array) -> Iterator[memoryview]:
+    data = memoryview(array.data)
+    for offset in range(0, len(data), PIECE_BYTES):
+        yield data[offset : offset + PIECE_BYTES]

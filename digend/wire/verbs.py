@@ -96,8 +96,8 @@ OWNERS = frozenset({"generator", "trainer", "reward"})
 """Roles that have blobs."""
 PULLERS = OWNERS | {"recorder"}
 """Roles that may pull them."""
-TO_OWNER: frozenset[type] = frozenset({pulls.Pull})
-FROM_OWNER: frozenset[type] = frozenset({pulls.Pulled, pulls.PullRefused})
+TO_OWNER: frozenset[type] = frozenset({pulls.Pull, pulls.GetPieces})
+FROM_OWNER: frozenset[type] = frozenset({pulls.Pulled, pulls.Pieces, pulls.PullRefused})
 
 
 def from_roles(roles: Iterable[str]) -> frozenset[type]:

@@ -225,8 +225,11 @@ class ResultAck:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Stage:
+    """`workers`: addresses of some that stage or have staged the same version, to pull pieces of it from too."""
+
     session: str
     weights: WeightsRef
+    workers: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

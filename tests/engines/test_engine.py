@@ -106,7 +106,7 @@ def test_stages_of_the_receipt(flux_folder: Path, tmp_path: Path) -> None:
     on = bench("trainer", job_config(flux_folder), tmp_path)
     on.one_step(0)
     assert on.context.stages == [
-        *("load", "publish", "encode", "encode", "encode"),
-        *("fetch", "generate", "decode", "generate", "decode"),
-        *("fetch", "update", "optimizer", "publish"),
+        *("load", "gather", "publish", "encode", "encode", "encode"),
+        *("switch", "fetch", "generate", "decode", "generate", "decode"),
+        *("switch", "fetch", "update", "optimizer", "gather", "publish"),
     ]

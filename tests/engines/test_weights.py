@@ -8,8 +8,9 @@ import torch
 
 from digend.engines.arrays import to_array
 from digend.engines.protocols import TaskFault
+from digend.wire.changes import apply_changes
 from digend.wire.refs import WeightsRef
-from digend.wire.tensors import Array
+from digend.wire.tensors import Array, digest_of, manifest_of
 from tests.engines.world import Bench, MemoryContext, bench, job_config, same
 
 
@@ -99,3 +100,41 @@ def test_what_is_published_outlives_the_next_step(pair: Pair) -> None:
     before = {name: bytes(array.data) for name, array in pair.tensors.items()}
     pair.trainer.one_step(1)
     assert before == {name: bytes(array.data) for name, array in pair.tensors.items()}
+
+
+def test_changes_lead_to_the_same_version_and_only_where_they_are_less(pair: Pair) -> None:
+    """The learning rate of these jobs changes nearly every float32; in bfloat16 few elements move."""
+    assert pair.weights.changes is None, "all elements changed, so there is nothing to gain"
+
+
+@pytest.mark.parametrize(("publish", "offered"), [("changes", True), ("whole", False)])
+def test_a_bfloat16_model_offers_its_changes(flux_folder: Path, tmp_path: Path, publish: str, offered: bool) -> None:
+    training = {"trainable": "full", "learning_rate": 1e-6, "publish": publish}
+    config = job_config(flux_folder, model={"dtype": "bfloat16"}, training=training)
+    context = MemoryContext()
+    trainer = bench("trainer", config, tmp_path, context)
+    before = context.pull(trainer.prepared.weights.blob) if trainer.prepared.weights else {}
+    weights = trainer.one_step(0).weights
+    assert weights is not None
+    assert (weights.changes is not None) == offered
+    if weights.changes is not None:
+        assert weights.changes.since == 0
+        assert weights.changes.blob.num_bytes < weights.blob.num_bytes / 2
+        applied = apply_changes(before, context.pull(weights.changes.blob))
+        assert digest_of(manifest_of(applied)) == weights.blob.digest
+
+
+def test_an_adapter_can_be_rounded_by_the_sender(flux_folder: Path, tmp_path: Path) -> None:
+    training = {"trainable": "lora", "lora_rank": 4, "publish_dtype": "model", "ema_decay": 0.9}
+    config = job_config(flux_folder, model={"dtype": "bfloat16"}, training=training)
+    context = MemoryContext()
+    trainer, generator = bench("trainer", config, tmp_path, context), bench("generator", config, tmp_path, context)
+    weights = trainer.one_step(0).weights
+    assert weights is not None
+    tensors = dict(context.pull(weights.blob))
+    assert {each.dtype for each in tensors.values()} == {"bfloat16"}
+    assert "cast" in context.stages
+    generator.engine.adopt(weights, tensors)
+    rounded = {name: each.to(torch.bfloat16).float() for name, each in trainer.values().items()}
+    assert same(rounded, generator.values())
+    assert {each.dtype for each in generator.parameters.values()} == {torch.float32}

@@ -1,7 +1,7 @@
 """Staging on its own: what is wanted, what is dropped, what is told."""
 
 import asyncio
-from collections.abc import Coroutine, Mapping
+from collections.abc import Coroutine, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -30,11 +30,18 @@ class Bench:
         self.pulls = 0
         self.told: list[Key] = []
         self.tasks: list[asyncio.Task[None]] = []
-        means = StageMeans(pull=self._pull, check=self._check, report=self.told.append, spawn=self._spawn)
+        self.freed: list[str] = []
+        self.before: list[Mapping[str, Array] | None] = []
+        means = StageMeans(
+            pull=self._pull, free=self.freed.extend, check=self._check, report=self.told.append, spawn=self._spawn
+        )
         self.staging = Staging(means)
 
-    async def _pull(self, wanted: WeightsRef) -> Mapping[str, Array]:
+    async def _pull(
+        self, wanted: WeightsRef, workers: Sequence[str], before: Mapping[str, Array] | None
+    ) -> Mapping[str, Array]:
         self.pulls += 1
+        self.before.append(before)
         if self.faults:
             raise self.faults.pop(0)
         await self.gate.wait()

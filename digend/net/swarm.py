@@ -1,0 +1,217 @@
+"""Which piece of a blob is asked of whom: all of its owner, or of its owner and of workers that pull it too.
+
+Must not know what the blob is. Invariants: a piece is asked of one source at a time and comes once; it is held only
+after its digest was checked, wherever it came from. A source that fails loses what it was asked for to the others.
+"""
+
+import asyncio
+import random
+from collections import deque
+from contextlib import suppress
+
+from digend.net.blob_limits import BlobCorrupt, BlobLost
+from digend.net.checking import Checks
+from digend.net.incoming import Incoming, Piece
+from digend.net.owner_link import OwnerLink, Sink
+from digend.wire.refs import BlobRef
+
+POLL_S = 0.25
+"""How often a worker that is still pulling is asked which pieces it has."""
+FEWEST, MOST = 2, 16
+"""Pieces asked of one source at a time: more while they come fast, fewer where a slow link would queue them up."""
+FAST_S, SLOW_S = 0.1, 0.5
+
+
+async def fetch(link: OwnerLink, blob: str, incoming: Incoming, checks: Checks) -> None:
+    """From the owner alone, as many pieces on their way as there is credit for; replies come in the order of requests.
+
+    Returns once all bytes are here; `checks` may still run.
+    """
+    asked: deque[asyncio.Future[int]] = deque()
+    try:
+        for piece in incoming.wanted():
+            while asked and asked[0].done():
+                asked.popleft().result()
+            sink = _into(incoming, piece, checks)
+            asked.append(await link.ask(blob, piece.name, piece.offset, piece.size, sink))
+        while asked:
+            await asked[0]
+            asked.popleft()
+    finally:
+        for future in asked:
+            if not future.cancel():
+                with suppress(asyncio.CancelledError):
+                    future.exception()
+
+
+class Swarm:
+    """One pull. `by_source`: bytes that came from each address."""
+
+    def __init__(self, ref: BlobRef, incoming: Incoming, checks: Checks) -> None:
+        self._ref = ref
+        self._incoming = incoming
+        self._checks = checks
+        self._todo = {piece.number: piece for piece in _shuffled(incoming)}
+        """Asked of nobody at present."""
+        self._rare = dict.fromkeys(self._todo)
+        """Those that no worker is known to have."""
+        self._left = len(self._todo)
+        self._returned = asyncio.Event()
+        self._arrived = asyncio.Event()
+        self.by_source: dict[str, int] = {}
+
+    async def run(self, owner: OwnerLink, workers: list[OwnerLink], timeout_s: float) -> None:
+        """Raises BlobLost, BlobCorrupt."""
+        sources = [asyncio.create_task(self._from_owner(owner, timeout_s))]
+        sources += [asyncio.create_task(self._from_worker(link, timeout_s)) for link in workers]
+        try:
+            while self._left:
+                self._arrived.clear()
+                news = asyncio.ensure_future(self._arrived.wait())
+                alive = [source for source in sources if not source.done()]
+                if not alive:
+                    raise _first_error(sources, self._ref)
+                done, _ = await asyncio.wait([news, *alive], timeout=timeout_s, return_when=asyncio.FIRST_COMPLETED)
+                news.cancel()
+                if not done:
+                    raise BlobLost(f"blob {self._ref.id}: nobody sent a piece for {timeout_s:g} s")
+                for source in alive:
+                    if source.done() and isinstance(source.exception(), BlobCorrupt):
+                        source.result()
+        finally:
+            for source in sources:
+                source.cancel()
+            await asyncio.gather(*sources, return_exceptions=True)
+
+    async def _from_owner(self, link: OwnerLink, timeout_s: float) -> None:
+        """Pieces that no worker has come first: what the owner sends once, the others pass on."""
+        window = _Window()
+        try:
+            async with asyncio.TaskGroup() as group:
+                while self._left:
+                    await window.room()
+                    self._returned.clear()
+                    number = next(iter(self._rare or self._todo), None)
+                    if number is None:
+                        await self._returned.wait()
+                    else:
+                        self._begin(group, link, number, window, timeout_s)
+        except ExceptionGroup as errors:
+            raise _worst(errors) from None
+
+    async def _from_worker(self, link: OwnerLink, timeout_s: float) -> None:
+        """Ends without a word where the worker is gone, or sends what is wrong."""
+        window, held, everything = _Window(), b"", False
+        with suppress(ExceptionGroup):
+            async with asyncio.TaskGroup() as group:
+                while self._left:
+                    if not everything:
+                        held, everything = await self._asked(link, timeout_s)
+                    here = [each for each in self._todo if everything or (each < len(held) and held[each])]
+                    for number in here:
+                        self._rare.pop(number, None)
+                    for number in here:
+                        await window.room()
+                        if number in self._todo:
+                            self._begin(group, link, number, window, timeout_s)
+                    await asyncio.sleep(POLL_S)
+
+    def _begin(
+        self, group: asyncio.TaskGroup, link: OwnerLink, number: int, window: "_Window", timeout_s: float
+    ) -> None:
+        self._rare.pop(number, None)
+        piece = self._todo.pop(number)
+        begun = window.begin()
+        taking = group.create_task(self._take(link, piece, timeout_s))
+        taking.add_done_callback(lambda taken: self._taken(taken, piece, window, begun))
+
+    def _taken(self, taken: "asyncio.Task[None]", piece: Piece, window: "_Window", begun: float) -> None:
+        """However it ended: a task that is cancelled before it began runs nothing of its own."""
+        window.ended(begun)
+        if taken.cancelled() or taken.exception() is not None:
+            self._todo[piece.number] = piece
+            self._returned.set()
+
+    async def _asked(self, link: OwnerLink, timeout_s: float) -> tuple[bytes, bool]:
+        """What a worker has, and whether that is all. One that has not begun has nothing yet."""
+        held = bytearray()
+        try:
+            async with link.patience(timeout_s):
+                left = await (await link.ask_pieces(self._ref.id, held.extend))
+        except BlobLost:
+            return b"", False
+        return bytes(held), left == 0
+
+    async def _take(self, link: OwnerLink, piece: Piece, timeout_s: float) -> None:
+        """Raises BlobLost, BlobCorrupt; the piece is asked of another then."""
+        try:
+            sink = _into(self._incoming, piece, None)
+            async with link.patience(timeout_s):
+                await (await link.ask(self._ref.id, piece.name, piece.offset, piece.size, sink))
+            if check := self._checks.begin(self._incoming, piece):
+                await asyncio.wrap_future(check)
+        except TimeoutError:
+            raise BlobLost(f"blob {self._ref.id}: {link.trouble or f'{link.address} was silent'}") from None
+        self._left -= 1
+        self.by_source[link.address] = self.by_source.get(link.address, 0) + piece.size
+        self._arrived.set()
+
+
+class _Window:
+    """How many pieces are asked of one source at a time."""
+
+    def __init__(self) -> None:
+        self._size = FEWEST
+        self._open = 0
+        self._freed = asyncio.Event()
+
+    async def room(self) -> None:
+        """Waits until one more may be asked."""
+        while self._open >= self._size:
+            self._freed.clear()
+            await self._freed.wait()
+
+    def begin(self) -> float:
+        """The time of now, for `ended`."""
+        self._open += 1
+        return asyncio.get_running_loop().time()
+
+    def ended(self, begun: float) -> None:
+        took_s = asyncio.get_running_loop().time() - begun
+        self._open -= 1
+        if took_s < FAST_S:
+            self._size = min(self._size + 1, MOST)
+        elif took_s > SLOW_S:
+            self._size = max(self._size - 1, FEWEST)
+        self._freed.set()
+
+
+def _shuffled(incoming: Incoming) -> list[Piece]:
+    """Each receiver in another order, so that they soon have pieces for each other."""
+    pieces = list(incoming.wanted())
+    random.shuffle(pieces)
+    return pieces
+
+
+def _into(incoming: Incoming, piece: Piece, checks: Checks | None) -> Sink:
+    def sink(data: memoryview) -> None:
+        if len(data) != piece.size:
+            raise BlobCorrupt(f"tensor {piece.name!r}: a chunk has {len(data)} bytes, not {piece.size}")
+        incoming.target(piece)[:] = data
+        if checks is not None:
+            checks.begin(incoming, piece)
+
+    return sink
+
+
+def _worst(group: ExceptionGroup[Exception]) -> Exception:
+    errors = list(group.exceptions)
+    return next((error for error in errors if isinstance(error, BlobCorrupt)), errors[0])
+
+
+def _first_error(sources: "list[asyncio.Task[None]]", ref: BlobRef) -> Exception:
+    for source in sources:
+        error = None if source.cancelled() else source.exception()
+        if isinstance(error, BlobLost | BlobCorrupt):
+            return error
+    return BlobLost(f"blob {ref.id}: nobody has it any more")
