@@ -66,6 +66,8 @@ def step_record(
         sequence_drift_mean=fsum(drifted.whole) / max(1, len(drifted.whole)),
         sequence_drift_max=max(drifted.whole, default=0.0),
         rejected_pairs=sum(update.rejected for update in updates),
+        loss_scale=result.loss_scale if result else 1.0,
+        remade_updates=sum(update.remade for update in updates),
         gradient_norm=result.gradient_norm if result else 0.0,
         learning_rate=result.learning_rate if result else 0.0,
         stale_micro_batches=sum(gap > 0 for gap in gaps),

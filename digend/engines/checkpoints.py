@@ -44,6 +44,9 @@ class CheckpointState:
     final: bool
     gradient_norms: tuple[float, ...] = ()
     """What the spike guard remembers, oldest first."""
+    loss_scale: float = 0.0
+    """Of float16, and for how many micro-batches; 0 where it was not written down."""
+    clean: int = 0
 
 
 @dataclass(frozen=True, slots=True)

@@ -64,6 +64,8 @@ def _checkpoint(job: Job, trainer: Trainer, task: CheckpointTask, context: Conte
         base_digest=job.base_digest,
         final=task.final,
         gradient_norms=trainer.guard.norms,
+        loss_scale=trainer.loss_scale.value,
+        clean=trainer.loss_scale.clean,
     )
     return Checkpoint(
         state,
@@ -120,6 +122,7 @@ def restore(job: Job, trainer: Trainer, folder: str, version: int, digest: str =
     job.version = state.version
     trainer.global_step = state.global_step
     trainer.guard.restore(state.gradient_norms)
+    trainer.loss_scale.restore(state.loss_scale, state.clean)
 
 
 def averaged(average: str, checkpoint: Checkpoint) -> dict[str, Tensor]:

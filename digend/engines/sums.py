@@ -46,7 +46,8 @@ class Sums:
         if self._keep_pairs:
             self._pairs += [(*place, loss) for place, loss in zip(places, each.tolist(), strict=True)]
 
-    def result(self) -> UpdateResult:
+    def result(self, remade: int = 0) -> UpdateResult:
+        """`remade`: how often all of it was made again."""
         return UpdateResult(
             num_pairs=self.num_pairs,
             loss_sum=self._loss,
@@ -57,6 +58,7 @@ class Sums:
             ratio_max=float(np.exp(self._max_log_ratio)) if self.num_pairs else 0.0,
             pairs=tuple(self._pairs),
             rejected=self._rejected,
+            remade=remade,
             sample_drift=self._drift.samples() if self._drift else (),
             timestep_drift=self._drift.timesteps() if self._drift else (),
         )
@@ -80,9 +82,11 @@ class PairTable:
         rows = torch.stack([column.double() for column in columns], dim=1).cpu()
         self._table[[self._rows[pair] for pair in forward.pairs]] = rows
 
-    def pour(self, sums: Sums, items: Sequence[UpdateItem], add_up: Callable[[Tensor], Tensor]) -> UpdateResult:
-        """The sums over all ranks' tables."""
+    def pour(
+        self, sums: Sums, items: Sequence[UpdateItem], add_up: Callable[[Tensor], Tensor], remade: int = 0
+    ) -> UpdateResult:
+        """The sums over all ranks' tables. `remade`: how often the micro-batch was made again."""
         table = add_up(self._table)
         for forward in self._planned:
             sums.add(items, forward, table[[self._rows[pair] for pair in forward.pairs]])
-        return sums.result()
+        return sums.result(remade)

@@ -22,6 +22,7 @@ from digend.engines.flops import shape_of
 from digend.engines.forwards import Forward, largest_pass, plan_forwards
 from digend.engines.guard import SpikeGuard
 from digend.engines.jobs import Job
+from digend.engines.loss_scale import LossScale
 from digend.engines.masters import Masters
 from digend.engines.optimizer import build_optimizer, first_non_finite, learning_rate
 from digend.engines.policy import EMA, OLD
@@ -46,6 +47,7 @@ class Trainer:
         self._parameters = list(self.masters.parameters.values())
         self.optimizer = build_optimizer(self._parameters, training)
         self.guard = SpikeGuard(training.spike_factor)
+        self.loss_scale = LossScale(job.model.dtype)
         self._checkpoints = training.gradient_checkpointing
         self._ema = moving_average(self.masters, training.ema_decay)
         self.global_step = 0
@@ -63,12 +65,12 @@ class Trainer:
         with context.stage("update"):
             for forward in planned:
                 self._count(task, forward, trajectories)
-            self._accumulate(task, planned, trajectories, table, context)
+            remade = self._accumulate(task, planned, trajectories, table, context)
         self.global_step = task.global_step
         self.applied = (*self.applied, task.micro_batch)
         drifts = "log_probs" in self._job.algorithm.keeps
         sums = Sums(keep_pairs=self._job.config.keep_pairs, drifts=drifts)
-        return table.pour(sums, task.items, self._job.layout.peers.add_up)
+        return table.pour(sums, task.items, self._job.layout.peers.add_up, remade)
 
     def _accumulate(
         self,
@@ -77,25 +79,41 @@ class Trainer:
         trajectories: Sequence[Trajectory],
         table: PairTable,
         context: Context,
-    ) -> None:
-        """This rank's passes, then the sum over ranks, all of it or nothing."""
-        peers, layout = self._job.layout.peers, self._job.layout
+    ) -> int:
+        """This rank's passes, then the sum over ranks, all of it or nothing. Returns how often it was made again."""
+        layout, remade = self._job.layout, 0
         passes = layout.deal(planned, largest_pass(task.items, self._job.config.training))
         spare = planned[0] if planned else None
-        done, total = 0, sum(len(forward.pairs) for forward in passes if not forward.padding)
         with self._buffered_gradient(partial(self._pass, task, spare, trajectories) if spare else None):
-            for number, forward in enumerate(passes, start=1):
-                layout.begin_pass(last=number == len(passes))
-                with peers.agreed():
-                    losses = self._losses(task, forward, trajectories)
-                    self._check_finite(task.items, forward, losses.losses)
-                loss = losses.losses.sum() / task.z0
-                (loss * 0 if forward.padding else loss).backward()  # type: ignore[no-untyped-call]
-                self.masters.collect()
-                table.add(forward, losses)
-                done += 0 if forward.padding else len(forward.pairs)
-                context.progress(done, total)
-            layout.end_passes(self._parameters)
+            self._run(task, passes, trajectories, table, context)
+            while not self.loss_scale.accepts(self._parameters, layout.peers.add_up):
+                remade += 1
+                self._run(task, passes, trajectories, table, context)
+        return remade
+
+    def _run(
+        self,
+        task: UpdateTask,
+        passes: Sequence[Forward],
+        trajectories: Sequence[Trajectory],
+        table: PairTable,
+        context: Context,
+    ) -> None:
+        """Passes forward and backward, of the scaled loss."""
+        layout, scale = self._job.layout, self.loss_scale.value
+        done, total = 0, sum(len(forward.pairs) for forward in passes if not forward.padding)
+        for number, forward in enumerate(passes, start=1):
+            layout.begin_pass(last=number == len(passes))
+            with layout.peers.agreed():
+                losses = self._losses(task, forward, trajectories)
+                self._check_finite(task.items, forward, losses.losses)
+            loss = losses.losses.sum() / task.z0 * scale
+            (loss * 0 if forward.padding else loss).backward()  # type: ignore[no-untyped-call]
+            self.masters.collect()
+            table.add(forward, losses)
+            done += 0 if forward.padding else len(forward.pairs)
+            context.progress(done, total)
+        layout.end_passes(self._parameters)
 
     def commit(self, task: CommitTask, context: Context) -> CommitResult:
         """Scale by z0 / z, clip, step, publish. A gradient that is not finite closes the step without one."""
@@ -113,10 +131,12 @@ class Trainer:
         with context.stage("optimizer"):
             norm, skipped = self._step(task, rate)
         self.global_step = task.global_step + 1
+        scale = self.loss_scale.value
         if skipped is not None:
-            return CommitResult(gradient_norm=norm, learning_rate=rate, weights=None, skipped=skipped)
+            return CommitResult(gradient_norm=norm, learning_rate=rate, weights=None, skipped=skipped, loss_scale=scale)
         self._job.version += 1
-        return CommitResult(gradient_norm=norm, learning_rate=rate, weights=publish(self._job, context))
+        weights = publish(self._job, context)
+        return CommitResult(gradient_norm=norm, learning_rate=rate, weights=weights, loss_scale=scale)
 
     def reset(self) -> None:
         """Drop the open global step's gradient and what was applied."""

@@ -55,6 +55,8 @@ STEP_FIGURES = (
     Figure("train/kl", "", "mean KL to the base model; 0 where the job has no reference"),
     Figure("train/gradient_norm", "", "norm of the gradient before it is clipped"),
     Figure("train/learning_rate", "", "learning rate of the optimizer step"),
+    Figure("train/loss_scale", "", "what the loss is multiplied by; absent but for float16"),
+    Figure("train/remade_updates", "", "micro-batches made again at half the loss scale; absent but for float16"),
     Figure("train/planned_pairs", "pairs", "Z0: pairs planned"),
     Figure("train/pairs", "pairs", "Z: pairs that survived"),
     Figure("samples/generated", "samples", "samples of the global step"),
@@ -138,7 +140,14 @@ def _learning(step: StepRecord) -> dict[str, float]:
         "train/kl": step.kl,
         "train/gradient_norm": step.gradient_norm,
         "train/learning_rate": step.learning_rate,
+        **_float16(step),
     }
+
+
+def _float16(step: StepRecord) -> dict[str, float]:
+    if step.loss_scale == 1 and not step.remade_updates:
+        return {}
+    return {"train/loss_scale": step.loss_scale, "train/remade_updates": step.remade_updates}
 
 
 def _drift(step: StepRecord) -> dict[str, float]:

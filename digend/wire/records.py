@@ -206,6 +206,10 @@ class StepRecord:
     """|log ratio| of whole samples, over all timesteps that were trained of each."""
     rejected_pairs: int = 0
     """Left out of the loss by `rejection_threshold`; they count in Z."""
+    loss_scale: float = 1.0
+    """Of float16; 1 of other number types."""
+    remade_updates: int = 0
+    """Micro-batches made again because float16 overflowed, each time counted."""
     kind: Literal["step"] = "step"
 
 

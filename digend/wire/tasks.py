@@ -290,6 +290,8 @@ class UpdateResult:
     sample_drift: tuple[SampleDrift, ...] = ()
     timestep_drift: tuple[TimestepDrift, ...] = ()
     """Of algorithms with an importance ratio."""
+    remade: int = 0
+    """How often it was made again, at half the loss scale, because float16 overflowed."""
     kind: Literal["update"] = "update"
 
 
@@ -301,6 +303,8 @@ class CommitResult:
     learning_rate: float
     weights: WeightsRef | None
     skipped: str | None = None
+    loss_scale: float = 1.0
+    """Of float16; 1 of other number types."""
     kind: Literal["commit"] = "commit"
 
 
