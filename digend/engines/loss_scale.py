@@ -37,8 +37,8 @@ class LossScale:
     def accepts(self, parameters: Sequence[Parameter], add_up: Callable[[Tensor], Tensor]) -> bool:
         """Unscale a micro-batch's gradients; False where they overflowed, are dropped, and have to be made again.
 
-        `add_up`: the sum over ranks, which all have to take the same way. At the least scale nothing is refused: what is
-        not finite then is the model's fault, and the guard's to name.
+        `add_up`: the sum over ranks, which all have to take the same way. At the least scale nothing is refused: what
+        is not finite then is the model's fault, and the guard's to name.
         """
         if not self._scales:
             return True
