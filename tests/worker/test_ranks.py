@@ -61,6 +61,11 @@ class Pair:
         met = {(await self.driver.expect(RankJoined)).session for _ in range(2)}
         assert met == set(self.sessions.values())
 
+    async def beats(self, name: str) -> None:
+        """Some heartbeats from now on: whatever the process was told has been begun."""
+        newest = max((each.seq for each in self.driver.beats if each.session == self.sessions[name]), default=0)
+        await self.driver.beat(self.sessions[name], None, seq=newest + 3)
+
     def leave(self, name: str, epoch: int = 1) -> None:
         self.driver.send(name, LeaveRanks(session=self.sessions[name], job="j", epoch=epoch, reason="enough"))
 
@@ -76,8 +81,7 @@ async def test_they_meet_work_and_leave_when_told(pair: Pair) -> None:
     pair.leave(ONE, epoch=2)  # another epoch's is not for it
     pair.driver.assign(ZERO, pair.sessions[ZERO], "a", tasks.prepare())
     assert (await pair.driver.expect(TaskDone)).lease == "a"
-    newest = max(each.seq for each in pair.driver.beats)
-    await pair.driver.beat(pair.sessions[ONE], None, seq=newest + 1)  # following blocks the compute thread, not beats
+    await pair.beats(ONE)  # following blocks the compute thread, not heartbeats
     for name in (ZERO, ONE):
         pair.leave(name, 3)
     await pair.meet(4)
@@ -128,7 +132,7 @@ async def test_who_nobody_meets_says_so_and_who_does_not_come_back_ends(pair: Pa
     assert failed.session == pair.sessions[ZERO]
     assert "not all ranks came" in failed.error.message
     pair.ask(ONE, WEDGED, store, timeout_s=0.3)
-    await pair.driver.beat(pair.sessions[ONE], None, seq=3)
+    await pair.beats(ONE)
     pair.leave(ONE, WEDGED)
     code, log = await ended(pair.processes[ONE])
     assert code == ExitCode.TARGET_FAILED

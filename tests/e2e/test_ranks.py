@@ -1,0 +1,69 @@
+"""Two real trainer processes as one, over gloo: the weights of one trainer, and a rank that is killed in the middle."""
+
+from collections.abc import Iterator
+
+import numpy as np
+import pytest
+from safetensors.numpy import load
+
+from digend.wire.records import RestartRecord
+from digend.wire.views import NodeView
+from tests.e2e.cluster import Cluster, running
+from tests.e2e.run import Run, assert_counted_once
+
+ROLES = {"driver": {}, "recorder": True, "trainer": {"slots": 2, "device": "cpu"}}
+COLOCATED = ("schedule.generators=[]", "eval.enabled=false", "training.global_steps=3", "checkpoint.every=1")
+TWO = ("training.ranks=2", "training.rank_timeout_s=30.0")
+
+
+@pytest.fixture(scope="module")
+def cluster() -> Iterator[Cluster]:
+    """Two trainers, and whoever writes the run."""
+    with running(roles=ROLES) as cluster:
+        yield cluster
+
+
+@pytest.fixture(scope="module")
+def alone(cluster: Cluster) -> Run:
+    return cluster.run("alone", *COLOCATED)
+
+
+def assert_same_weights(run: Run, other: Run) -> None:
+    """To what float32 leaves of a sum in another order, after some steps of Adam."""
+    ours, theirs = load(run.weights()), load(other.weights())
+    assert ours.keys() == theirs.keys()
+    change = max(float(np.abs(ours[name] - theirs[name]).max()) for name in ours)
+    assert change < 1e-4, f"weights differ by {change}"
+
+
+def shown(cluster: Cluster) -> dict[str, NodeView]:
+    return {node.name: node for node in cluster.driver.nodes()}
+
+
+def test_two_ranks_make_the_weights_of_one_trainer(cluster: Cluster, alone: Run) -> None:
+    cluster.submit("two", *COLOCATED, *TWO)
+    cluster.sees("two", lambda view: view.state == "running", "both have met")
+    nodes = shown(cluster)
+    assert [(nodes[f"t/trainer/{rank}"].rank, nodes[f"t/trainer/{rank}"].ranks) for rank in (0, 1)] == [(0, 2), (1, 2)]
+    assert "trainer 1 of 2" in cluster.ctl("nodes").stdout
+    run = cluster.completed("two")
+    assert_counted_once(run, 3)
+    assert "2 trainer ranks have met (epoch 1): t/trainer/0, t/trainer/1" in run.notices()
+    assert not run.bodies(RestartRecord)
+    assert_same_weights(run, alone)
+
+
+@pytest.mark.parametrize("rank", [1, pytest.param(0, marks=pytest.mark.matrix)])
+def test_a_killed_rank_costs_no_step(cluster: Cluster, alone: Run, rank: int) -> None:
+    job = f"killed-{rank}"
+    cluster.submit(job, *COLOCATED, *TWO)
+    cluster.reached(job, 1)
+    killed = cluster.kill(f"trainer-{rank}")
+    cluster.replaced(f"trainer-{rank}", killed)
+    run = cluster.completed(job)
+    assert_counted_once(run, 3)
+    assert run.bodies(RestartRecord), "the killed rank was noticed"
+    told = cluster.ctl("story", job).stdout
+    assert "trainer rank" in told
+    assert "2 trainer ranks have met (epoch 2)" in run.notices()
+    assert_same_weights(run, alone)
