@@ -14,18 +14,20 @@ from clients.times_file import TimesConfig, WorkerTimes
 from digend import plugins
 from digend.config.job import JobConfig
 from digend.config.node import NodeConfig
+from digend.config.offload import NONE, Offload, offload_of
 from digend.rl.windows import draw_window, select_timesteps
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Slot:
     """A worker that a node file names. `place`: the device it uses, "" where that is left to the worker; `gib`: its
-    memory, as far as the file says."""
+    memory, as far as the file says; `offload`: what its box keeps in host memory."""
 
     name: str
     role: str
     place: str = ""
     gib: float | None = None
+    offload: Offload = NONE
 
 
 def shape_of(job: JobConfig) -> Shape:
@@ -67,7 +69,8 @@ def slots_of(nodes: Sequence[NodeConfig]) -> list[Slot]:
                 place = devices[index] if index < len(devices) else ""
                 gib = section.memory_gib if section else None
                 name = f"{node.name}/{role}/{index}"
-                found.append(Slot(name=name, role=role, place=_place(node, place), gib=gib))
+                offload = offload_of(node.generator if role == "generator" else None)
+                found.append(Slot(name=name, role=role, place=_place(node, place), gib=gib, offload=offload))
         trainer = node.trainer
         for index in range(trainer.slots if trainer is not None else 0):
             place = _place(node, trainer.device_of(index) or "" if trainer is not None else "")

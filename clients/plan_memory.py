@@ -13,6 +13,7 @@ from clients.jobs import NotFound
 from digend import plugins
 from digend.config.errors import nearest
 from digend.config.job import JobConfig
+from digend.config.offload import NONE, Offload, with_offload
 from digend.hub import cached_folder
 from digend.models.footprint import (
     ITEM_BYTES,
@@ -47,10 +48,11 @@ class Memory:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Worker:
-    """`gib`: what the device has, None where nobody said."""
+    """`gib`: what the device has, None where nobody said; `offload`: what its box keeps in host memory."""
 
     role: str
     gib: float | None = None
+    offload: Offload = NONE
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -69,7 +71,7 @@ def memory_of(job: JobConfig, workers: Mapping[str, Worker], size: str | None) -
         sizes = ", ".join(name for name, each in SIZES.items() if each.family == job.model.family)
         hint = f"; --size takes a published one: {sizes}" if sizes else ""
         return Memory(workers={}, not_measured=NOT_MEASURED, unknown=f"{error}{hint}")
-    found = {name: _footprint(job, model, worker.role) for name, worker in workers.items()}
+    found = {name: _footprint(_there(job, worker), model, worker.role) for name, worker in workers.items()}
     missing = () if _geometry(job, model) else ("activations",)
     return Memory(
         workers=found,
@@ -77,6 +79,11 @@ def memory_of(job: JobConfig, workers: Mapping[str, Worker], size: str | None) -
         trained=_trained(job, model),
         refusals=list(_refusals(job, model, workers, found)),
     )
+
+
+def _there(job: JobConfig, worker: Worker) -> JobConfig:
+    """The job as its box runs it."""
+    return with_offload(job, worker.offload) if worker.role == "generator" else job
 
 
 def _published(job: JobConfig, name: str) -> _Model:
@@ -181,7 +188,7 @@ def _refusals(
         needed = found[name].device_bytes
         if worker.gib is None or needed <= worker.gib * GIB:
             continue
-        advice = _advice(job, model, worker.role, worker.gib * GIB)
+        advice = _advice(_there(job, worker), model, worker.role, worker.gib * GIB)
         yield f"{name} needs {needed / GIB:.1f} GiB, and {worker.gib:g} GiB are there; {advice}"
 
 

@@ -22,6 +22,7 @@ from clients.run_log import RunLog, read_run
 from clients.times_file import TimesConfig
 from digend.config.job import JobConfig
 from digend.config.loader import load_node
+from digend.config.offload import NONE
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -107,13 +108,14 @@ def _as_run(known: Measured) -> Placement | None:
 def memory_only(request: Request) -> Memory:
     """Without times: who would work is who the node files name, or one generator and one trainer."""
     slots = slots_of([load_node(path) for path in request.nodes])
-    named = {slot.name: Worker(role=slot.role, gib=request.gib or slot.gib) for slot in slots}
+    named = {slot.name: Worker(role=slot.role, gib=request.gib or slot.gib, offload=slot.offload) for slot in slots}
     roles = ("trainer",) if request.job.schedule.generators == [] else ("generator", "trainer")
     return memory_of(request.job, named or {role: Worker(role=role, gib=request.gib) for role in roles}, request.size)
 
 
 def _memory(request: Request, made: Plan, slots: Sequence[Slot]) -> Memory:
     gib = {slot.name: slot.gib for slot in slots}
+    offload = {slot.name: slot.offload for slot in slots}
     trains = made.split.placement.trainer.name if made.split else None
     workers = {
         device.name: Worker(
@@ -123,6 +125,7 @@ def _memory(request: Request, made: Plan, slots: Sequence[Slot]) -> Memory:
             if device.name == trains or made.split is None
             else "generator",
             gib=request.gib or gib.get(device.name),
+            offload=offload.get(device.name, NONE),
         )
         for device in made.devices
     }

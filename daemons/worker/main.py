@@ -26,6 +26,7 @@ from daemons.worker.shell import Worker
 from daemons.worker.versions import installed_versions
 from digend.config.errors import ConfigError
 from digend.config.node import NodeConfig
+from digend.config.offload import offload_of
 from digend.engines.protocols import Engine
 from digend.exitcodes import ExitCode
 from digend.net.addresses import BadAddress
@@ -84,7 +85,8 @@ def run(role: WorkerRole, node: NodeConfig, slot: int, reread: Reread | None = N
             watch.begin(chosen, uuid, lambda: cached_bytes(chosen))
         elif forced := os.environ.get(WATCHED_GPU):
             watch.begin(chosen, forced)
-        return chosen, LocalEngine(role, chosen, node.runs, node.state, node.reward_paths, threads, peak)
+        offload = offload_of(node.generator)
+        return chosen, LocalEngine(role, chosen, node.runs, node.state, node.reward_paths, threads, peak, offload)
 
     return run_worker(role, node, slot, start, device_state=watch.state, reread=reread)
 

@@ -42,6 +42,18 @@ class GeneratorNodeConfig(Section, strict=True):
         ),
     ] = None
     memory_gib: MemoryGib = None
+    offload_encoders: Annotated[
+        bool,
+        Field(description="Here text encoders wait in host memory, whatever the job's `model.memory` says."),
+    ] = False
+    offload_blocks: Annotated[
+        int,
+        Field(
+            ge=0,
+            description="Here so many blocks of the transformer are on the device at a time, whatever the job's "
+            "`model.memory` says; 0: as the job says.",
+        ),
+    ] = 0
 
 
 class TrainerNodeConfig(Section, strict=True):

@@ -20,6 +20,7 @@ from pydantic import BaseModel
 
 from digend.algorithms.spec import Objective
 from digend.config.job import JobConfig
+from digend.config.offload import NONE, Offload, with_offload
 from digend.engines import encoding, restoring, rollout, scoring
 from digend.engines.devices import gpu_name
 from digend.engines.jobs import Job, load_job, parse_config, sigma_list
@@ -66,7 +67,8 @@ class LocalEngine:
 
     runs_dir: where checkpoints go, `JOB/checkpoints`; state_dir: embeddings' cache; reward_paths: folders from which
     `file.py:function` rewards may come; threads: torch threads, 1 unless cores are idle; peak_flops: operations
-    a second of the device in the job's dtype, where the node file knows better than the table.
+    a second of the device in the job's dtype, where the node file knows better than the table; offload: what a
+    generator of this box keeps in host memory, whatever the job says.
     """
 
     def __init__(
@@ -78,6 +80,7 @@ class LocalEngine:
         reward_paths: Sequence[str | Path] = (),
         threads: int = 1,
         peak_flops: float | None = None,
+        offload: Offload = NONE,
     ) -> None:
         torch.set_num_threads(threads)
         if device.startswith("cuda"):
@@ -88,6 +91,7 @@ class LocalEngine:
         self._state_dir = Path(state_dir).absolute()
         self._reward_paths = [Path(folder) for folder in reward_paths]
         self._peak_flops = peak_flops
+        self._offload = offload
         self._membership = Membership(device)
         self._config: tuple[str, JobConfig] | None = None
         self._job: Job | None = None
@@ -192,6 +196,8 @@ class LocalEngine:
         """Load from the folder whatever was loaded before: a new incarnation starts from the checkpoint or base."""
         self._unload()
         config = parse_config(task)
+        if self._role == "generator":
+            config = with_offload(config, self._offload)
         self._config = (task.job, config)
         try:
             with context.stage("load"):

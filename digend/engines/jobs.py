@@ -24,6 +24,7 @@ from digend.engines.protocols import TaskFault
 from digend.engines.ranks.layout import Layout, OneRank
 from digend.engines.ranks.peers import Alone, Peers
 from digend.hub import commit_of, local_folder
+from digend.models.pipelines import left_in_host_memory
 from digend.models.spec import Model, ModelSpec, Shape
 from digend.plugins import algorithm_spec, load_object, model_spec, validate_options
 from digend.rl import sigmas as sigma_schedules
@@ -85,7 +86,8 @@ def load_job(
     except ValueError as error:  # PluginError and PluginOptionError
         raise TaskFault("config", str(error)) from error
     shape = Shape(height=config.sampling.height, width=config.sampling.width, num_frames=config.sampling.num_frames)
-    model, base_digest, commit = _load_model(config, loader, device, model_options)
+    with left_in_host_memory(memory.left_out(config, family, trains=trains)):
+        model, base_digest, commit = _load_model(config, loader, device, model_options)
     try:
         model.check(shape)
     except ValueError as error:

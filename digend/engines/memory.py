@@ -13,9 +13,17 @@ import torch
 
 from digend.config.job import JobConfig
 from digend.engines.protocols import TaskFault
+from digend.models.pipelines import ENCODERS
 from digend.models.spec import Model, ModelSpec
 
 _KEY = "model.memory"
+
+
+def left_out(config: JobConfig, family: ModelSpec, *, trains: bool) -> list[str]:
+    """Components that need never be on the device as a whole."""
+    memory = config.model.memory
+    names = [ENCODERS] if memory.offload_encoders else []
+    return [*names, *family.trainable] if memory.offload_blocks and not trains else names
 
 
 def before_adapter(model: Model, config: JobConfig) -> None:

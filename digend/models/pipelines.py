@@ -12,7 +12,9 @@ import copy
 import json
 import shutil
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +22,24 @@ import torch
 
 from digend.models.footprint import tensor_shapes, weight_files
 
+ENCODERS = "text_encoder"
+"""How the names of components begin that `encode` needs and nothing else."""
+
+_waiting: ContextVar[frozenset[str]] = ContextVar("waiting", default=frozenset())
 _PICKLES = ("*.bin", "*.pt", "*.pth", "*.ckpt", "*.pkl", "*.msgpack", "*.h5")
+
+
+@contextmanager
+def left_in_host_memory(components: Collection[str]) -> Iterator[None]:
+    """Pipelines that are loaded inside never have these on the device: what is larger than it may be offloaded.
+
+    A name also stands for those that it begins.
+    """
+    token = _waiting.set(frozenset(components))
+    try:
+        yield
+    finally:
+        _waiting.reset(token)
 
 
 def check_folder(path: str, class_name: str, components: tuple[str, ...]) -> None:
@@ -92,13 +111,15 @@ def _stock(path: str, dtype: torch.dtype, components: Mapping[str, None]) -> Any
 
 
 def _settle(pipeline: Any, device: str) -> None:
-    """Frozen, in eval mode, aligned, on the device."""
+    """Frozen, in eval mode, aligned, on the device but for those that wait in host memory."""
     pipeline.set_progress_bar_config(disable=True)
-    for module in pipeline.components.values():
+    waiting = tuple(_waiting.get())
+    for name, module in pipeline.components.items():
         if isinstance(module, torch.nn.Module):
             module.requires_grad_(False).eval()
             align(module)
-            module.to(device)
+            if not name.startswith(waiting):
+                module.to(device)
 
 
 def _check_bound(folder: Path, module: torch.nn.Module) -> None:

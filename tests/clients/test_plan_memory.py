@@ -2,12 +2,15 @@
 
 import json
 import re
+import tomllib
 from pathlib import Path
 
 import pytest
 
+from clients.plan_inputs import slots_of
 from clients.plan_memory import ESTIMATED, Worker, memory_of
 from digend.config.job import JobConfig
+from digend.config.node import NodeConfig
 from digend.job_check import read_job
 from digend.models.sizes import SIZES
 from tests.clients.conftest import ROOT, Digenctl
@@ -80,6 +83,23 @@ def test_options_that_save_memory_are_counted() -> None:
     assert saving.host["text_encoder_2"] == whole.device["text_encoder_2"]
     assert saving.device["transformer"] < 0.05 * whole.device["transformer"]
     assert saving.device["transformer"] + saving.host["transformer"] == whole.device["transformer"]
+
+
+def test_a_box_that_offloads_needs_less_and_its_trainer_does_not() -> None:
+    node = 'name = "{name}"\n[trainer]\nmemory_gib = 80\n[generator]\nmemory_gib = 24\n{more}'
+    more = "offload_encoders = true\noffload_blocks = 1\n"
+    slots = slots_of([node_of(node.format(name="strong", more="")), node_of(node.format(name="weak", more=more))])
+    workers = {slot.name: Worker(role=slot.role, gib=slot.gib, offload=slot.offload) for slot in slots}
+    memory = memory_of(read_job(FLUX).config, workers, "flux-dev")
+    (refused,) = memory.refusals
+    assert refused.startswith("strong/generator/0 needs")
+    weak, strong = (memory.workers[f"{name}/generator/0"] for name in ("weak", "strong"))
+    assert weak.device_bytes < 0.2 * strong.device_bytes
+    assert memory.workers["weak/trainer/0"].device == memory.workers["strong/trainer/0"].device
+
+
+def node_of(text: str) -> NodeConfig:
+    return NodeConfig.model_validate(tomllib.loads(text))
 
 
 def test_a_reward_counts_by_the_files_that_it_names(tmp_path: Path) -> None:

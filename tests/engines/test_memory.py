@@ -8,7 +8,10 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
+from digend.config.offload import Offload, with_offload
+from digend.engines.engine import LocalEngine
 from digend.engines.protocols import TaskFault
+from digend.models.pipelines import left_in_host_memory, load_pipeline
 from tests.engines.world import Bench, MemoryContext, bench, job_config, same
 from tests.families import FAMILIES
 
@@ -41,6 +44,65 @@ def test_rollouts_are_the_same(folders: Callable[[str], Path], tmp_path: Path, n
     plain = worker("generator", folders(name), tmp_path / "a", name)
     saving = worker("generator", folders(name), tmp_path / "b", name, **options)
     assert drawn(saving) == drawn(plain)
+
+
+def test_a_box_that_offloads_draws_what_one_that_does_not_draws(folders: Callable[[str], Path], tmp_path: Path) -> None:
+    """By its node file; the job says nothing. A trainer and a reward process of the same box are left alone."""
+    offload = Offload(encoders=True, blocks=1)
+    strong = worker("generator", folders("flux"), tmp_path / "strong", "flux")
+
+    def engine(role: Any) -> LocalEngine:
+        return LocalEngine(role, "cpu", tmp_path / "weak", tmp_path / "weak", offload=offload)
+
+    weak = bench("generator", strong.config, tmp_path / "weak", MemoryContext(), engine=engine("generator"))
+    assert drawn(weak) == drawn(strong)
+    trainer = bench("trainer", strong.config, tmp_path / "weak", MemoryContext(), engine=engine("trainer"))
+    assert [offloaded(on) for on in (strong, weak, trainer)] == [False, True, False]
+    weights = trainer.one_step(0).weights
+    assert weights is not None
+    weak.engine.adopt(weights, trainer.context.pull(weights.blob))
+    assert same(trainer.values(), weak.values())
+
+
+def offloaded(on: Bench) -> bool:
+    """Whether its transformer comes to the device block by block."""
+    job = on.engine._job
+    assert job is not None
+    return any(hasattr(each, "_diffusers_hook") for each in job.model.trainable["transformer"].modules())
+
+
+@pytest.mark.parametrize(
+    ("components", "there"),
+    [((), set()), (("text_encoder",), {"text_encoder", "text_encoder_2"}), (("transformer",), {"transformer"})],
+)
+def test_what_is_offloaded_is_never_on_the_device_as_a_whole(
+    folders: Callable[[str], Path], components: tuple[str, ...], there: set[str]
+) -> None:
+    """A device that holds no bytes shows what was moved to it while the pipeline was loaded."""
+    with left_in_host_memory(components):
+        pipeline = load_pipeline(str(folders("flux")), "meta", torch.float32)
+    modules = {name: each for name, each in pipeline.components.items() if isinstance(each, torch.nn.Module)}
+    assert set(modules) == {"transformer", "vae", "text_encoder", "text_encoder_2"}
+    assert {name for name, each in modules.items() if next(each.parameters()).device.type == "cpu"} == there
+
+
+@pytest.mark.parametrize(
+    ("job", "box", "expected"),
+    [
+        ((False, 0), (False, 0), (False, 0)),
+        ((False, 0), (True, 2), (True, 2)),
+        ((True, 4), (False, 1), (True, 1)),
+        ((True, 1), (False, 4), (True, 1)),
+        ((False, 3), (False, 0), (False, 3)),
+    ],
+)
+def test_of_job_and_box_the_one_that_needs_less_memory(
+    job: tuple[bool, int], box: tuple[bool, int], expected: tuple[bool, int]
+) -> None:
+    config = job_config(Path("m"), model={"memory": {"offload_encoders": job[0], "offload_blocks": job[1]}})
+    memory = with_offload(config, Offload(encoders=box[0], blocks=box[1])).model.memory
+    assert (memory.offload_encoders, memory.offload_blocks) == expected
+    assert config.model.memory.offload_blocks == job[1]
 
 
 def test_a_version_binds_where_blocks_are_offloaded(folders: Callable[[str], Path], tmp_path: Path) -> None:
