@@ -13,6 +13,8 @@ from digend.wire.tasks import Receipt, TaskBody
 # Loading a model, an optimizer step or a checkpoint report no progress while they run.
 _SLOW = {"prepare": 20, "commit": 10, "checkpoint": 10, "encode": 5}
 
+SCORES = ("score", "evaluate_score")
+
 
 def grant(
     state: State,
@@ -28,6 +30,8 @@ def grant(
         raise AssertionError(f"{worker.name} is not free for {label}")
     state.num_leases += 1
     lease_s = job.spec.lease_s * _SLOW.get(label, 1)
+    if label in SCORES and job.spec.score_lease_s is not None:
+        lease_s = job.spec.score_lease_s
     lease = Lease(
         id=f"{state.epoch}.{state.num_leases}",
         worker=worker.name,

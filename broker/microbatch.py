@@ -129,6 +129,8 @@ class MicroBatch:
     update_lease: str | None = None
     update: UpdateResult | None = None
     failures: int = 0
+    late_scores: int = 0
+    """Leases on scores of it that ended without one, and took its samples with them."""
     assisted: bool = False
     applied_first: bool = False
     incomplete: int = 0

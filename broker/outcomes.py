@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from broker.blobs import free, refs_of
 from broker.forecast import measure
-from broker.leasing import acknowledge, forfeit, record_task, release
+from broker.leasing import SCORES, acknowledge, forfeit, record_task, release
 from broker.lifecycle import checkpointed, close_step, finish, set_state
 from broker.losses import (
     RANKS,
@@ -311,13 +311,26 @@ def _hold(state: State, job: Job, lease: Lease, error: TaskError) -> None:
 
 
 def late(state: State, lease: Lease, why: str) -> None:
-    """No progress until the lease ended: whoever holds it is lost. A score that does not come is a failed score, unless
-    the samples are lost with it."""
+    """No progress until the lease ended: whoever holds it is lost. A score that does not come is a failed score; where
+    the samples are lost with it, it is tried as often, and then it is the job that fails."""
     worker, fragment = state.workers[lease.worker], lease.fragment
-    scores = lease.label in ("score", "evaluate_score")
-    if scores and fragment is not None and fragment.owner != worker.hello.instance:
-        _failed(state, worker, lease, TaskError(reason="internal", message=why, retry=True))
+    if lease.label in SCORES and fragment is not None:
+        if fragment.owner != worker.hello.instance:
+            _failed(state, worker, lease, TaskError(reason="internal", message=why, retry=True))
+        else:
+            _hung(state, lease, why)
     lose_worker(state, worker, why)
+
+
+def _hung(state: State, lease: Lease, why: str) -> None:
+    job, batch = state.jobs[lease.job], lease.micro_batch
+    if batch is None:
+        return
+    batch.late_scores += 1
+    if batch.late_scores > job.spec.reward_retries:
+        tries = f"{batch.late_scores} times" if batch.late_scores > 1 else "once"
+        longer = "; a reward that only takes long wants more schedule.score_lease_s"
+        finish(state, job, "failed", f"{why}, {tries} for micro-batch {batch.index}{longer}")
 
 
 def _reset_or_fail(state: State, job: Job, lease: Lease, error: TaskError) -> None:

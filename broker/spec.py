@@ -87,6 +87,8 @@ class JobSpec:
     checkpoint_every: int
     deterministic: bool
     lease_s: float
+    score_lease_s: float | None = None
+    """Of scoring; None: as others."""
     staleness: float = 0.0
     """TCSS: largest share of a rollout's micro-batches made with the version before."""
     reward_retries: int

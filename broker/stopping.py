@@ -4,11 +4,16 @@ Owns what a job is asked and when it does it. Invariant: a job that is paused af
 just that step (or has not trained yet), so that it goes on as if it had never stopped.
 """
 
+from dataclasses import replace
+
 from broker.events import After
 from broker.lifecycle import finish, release_workers, set_state
 from broker.microbatch import Phase
 from broker.state import Job, State, Stop, because
 from digend.wire.records import Notice
+
+MAX_REASONS_CHARS = 400
+"""Of those who asked for one pause, together."""
 
 
 def cancel(state: State, job: Job, after: After, by: str) -> None:
@@ -23,9 +28,15 @@ def cancel(state: State, job: Job, after: After, by: str) -> None:
 def pause(state: State, job: Job, by: str, why: str, drained: str = "") -> None:
     """At the next border of global steps; at once where the job has no workers. Not where it is being cancelled.
 
-    One that is held for what it skipped goes on as far as that border.
+    One that is held for what it skipped goes on as far as that border. Asked again, a pause by a person stays as it is,
+    but for a reason that is given now and stands behind the first; one for a drain becomes that person's, and outlives
+    the drain.
     """
     if not job.open or (job.stop is not None and job.stop.to == "cancelled"):
+        return
+    if job.stop is not None and not job.stop.drained:
+        if not drained:
+            _add_reason(state, job, job.stop, by, why)
         return
     if job.state == "paused" and drained:
         return
@@ -36,6 +47,15 @@ def pause(state: State, job: Job, by: str, why: str, drained: str = "") -> None:
     else:
         job.stop = stop
         set_state(state, job, "paused", f"paused{stop.because}")
+
+
+def _add_reason(state: State, job: Job, stop: Stop, by: str, why: str) -> None:
+    said = f"{by}: {why}" if by else why
+    if not why or said in stop.because or len(stop.why) > MAX_REASONS_CHARS:
+        return
+    job.stop = replace(stop, why=f"{stop.why}; {said}" if stop.why else said)
+    if job.state == "paused":
+        set_state(state, job, "paused", f"paused{job.stop.because}")
 
 
 def resume(state: State, job: Job) -> None:

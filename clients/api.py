@@ -88,7 +88,16 @@ class Digend:
 
     def jobs(self) -> tuple[JobView, ...]:
         """All jobs, in the order they were submitted."""
-        return self._client.request(requests.ListJobs(request=_new()), replies.JobList).jobs
+        page = self.newest_jobs()
+        found = page.jobs
+        while page.earlier:
+            page = self.newest_jobs(before=found[0].id)
+            found = (*page.jobs, *found)
+        return found
+
+    def newest_jobs(self, before: str = "") -> replies.JobList:
+        """One page of them: the last, or that before a job."""
+        return self._client.request(requests.ListJobs(request=_new(), before=before), replies.JobList)
 
     def status(self) -> StatusView:
         return self._client.request(requests.GetStatus(request=_new()), replies.StatusReply).status

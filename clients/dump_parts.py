@@ -22,7 +22,7 @@ from clients.examination import Examination
 from clients.journal_copy import NoJournal, copy_journal, jobs_with_secrets
 from clients.log_files import files_of, lines_of
 from clients.output import plain
-from clients.secrets_in_text import masked_environment, masked_toml
+from clients.secrets_in_text import masked_environment, masked_text, masked_toml
 from clients.this_box import ThisBox, place_of, this_box
 from digend import __version__
 from digend.config.errors import ConfigError
@@ -130,7 +130,7 @@ def _jobs(driver: Digend, dump: Dump) -> None:
     """The newest jobs: what became of them, their files, their last records."""
     try:
         driver.require_socket()
-        newest = sorted(driver.jobs(), key=lambda job: job.submitted_ns)[-JOBS:]
+        newest = sorted(driver.newest_jobs().jobs, key=lambda job: job.submitted_ns)[-JOBS:]
         for job in newest:
             dump.add(f"jobs/{job.id}/job.json", partial(_answer, partial(driver.job, job.id)))
             dump.add(f"jobs/{job.id}/job.toml", lambda job=job: masked_toml(driver.job_file(job.id)))  # type: ignore[misc]
@@ -142,24 +142,29 @@ def _jobs(driver: Digend, dump: Dump) -> None:
 def _records(driver: Digend, job: str) -> str:
     since = max(0, driver.job(job).num_records - RECORDS)
     found = deque(driver.all_records(job, since), RECORDS)
-    return "".join(json.dumps(plain(record), ensure_ascii=False) + "\n" for record in found)
+    return masked_text("".join(json.dumps(plain(record), ensure_ascii=False) + "\n" for record in found))
 
 
 def _logs(dump: Dump, box: ThisBox | None) -> None:
     """Of this box: the last lines of each file, or of systemd's journal."""
     if box is not None and box.logs.is_dir():
         for path in files_of(box.logs):
-            dump.add(f"logs/{path.name}", lambda path=path: "\n".join(deque(lines_of(path), LOG_LINES)) + "\n")  # type: ignore[misc]
+            dump.add(f"logs/{path.name}", partial(_log_of, path))
     elif Path("/run/systemd/system").is_dir() and shutil.which("journalctl"):
         dump.add("logs/journalctl.txt", _from_journalctl)
     else:
         dump.missing["logs"] = "none of this box: no state folder is known here, or it has no logs"
 
 
-def _from_journalctl() -> bytes:
+def _log_of(path: Path) -> str:
+    return masked_text("".join(f"{line}\n" for line in deque(lines_of(path), LOG_LINES)))
+
+
+def _from_journalctl() -> str:
     words = ["journalctl", "--unit", "digend*", "--lines", str(LOG_LINES), "--output", "short-iso", "--no-pager"]
     try:
-        return subprocess.run(words, capture_output=True, check=True, timeout=60).stdout
+        found = subprocess.run(words, capture_output=True, check=True, timeout=60).stdout
+        return masked_text(found.decode("utf-8", "replace"))
     except subprocess.SubprocessError as error:
         raise Missing(f"journalctl: {error}") from error
 

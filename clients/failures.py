@@ -10,7 +10,7 @@ from digend.config.errors import ConfigError
 from digend.exitcodes import ExitCode
 from digend.net.addresses import BadAddress, NeedsKeys
 from digend.net.client import DriverUnreachable, NotAdmitted, RequestFailed, TimedOut
-from digend.wire.errors import ProtocolError
+from digend.wire.errors import ProtocolError, TooLarge
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,7 +34,8 @@ _KNOWN: tuple[tuple[type[Exception], ExitCode, str], ...] = (
     (NeedsKeys, ExitCode.BAD_CONFIG, ""),
     (BadAddress, ExitCode.USAGE, ""),
     (NotAdmitted, ExitCode.NOT_PERMITTED, _ASK),
-    (ProtocolError, ExitCode.USAGE, ""),
+    (TooLarge, ExitCode.USAGE, ""),
+    (ProtocolError, ExitCode.OTHER_PROTOCOL, ""),
     (TimedOut, ExitCode.TIMED_OUT, _RETRY),
     (TimeoutError, ExitCode.TIMED_OUT, ""),
     (DriverUnreachable, ExitCode.DRIVER_UNREACHABLE, _START),

@@ -90,7 +90,8 @@ at ipc://.digend/driver.sock in this folder, else in ~/.config/digend/digend.tom
 
 \b
 Exit codes: 0 ok, 1 the job failed or was cancelled, 2 usage, 3 degraded (status), 5 not found,
-69 driver unreachable, 75 timed out (safe to retry with the same id), 77 your key may not, 78 bad configuration.
+69 driver unreachable, 75 timed out (safe to retry with the same id), 76 the driver is of another version,
+77 your key may not, 78 bad configuration.
 """
 
 

@@ -1,7 +1,7 @@
 """What digenctl prints: tables and lines for people, one JSON document for programs.
 
 Knows views only as dataclasses. Invariants: with --json, stdout has JSON and nothing else; colour and the width of a
-terminal play a role only where stdout is one.
+terminal play a role only where stdout is one; what others wrote moves no cursor.
 """
 
 import dataclasses
@@ -14,6 +14,7 @@ from typing import Any
 import click
 
 from clients.columns import Column, columns_of
+from digend.printable import printable
 from digend.wire.views import SCHEMA_VERSION
 
 
@@ -44,12 +45,12 @@ class Output:
     def line(self, text: str = "") -> None:
         """A line for people; nothing with --json."""
         if not self.as_json:
-            click.echo(text)
+            click.echo(printable(text, keep="\n\t"))
 
     def hint(self, text: str) -> None:
         """What may be done next, on stderr, so that it never gets into a pipe."""
         if not self.as_json:
-            click.echo(text, err=True)
+            click.echo(printable(text, keep="\n\t"), err=True)
 
     def listing(self, columns: Sequence[Column], items: Sequence[Any]) -> None:
         """A table with a row an item, of the columns that are wanted. Raises UnknownColumn."""
@@ -60,6 +61,7 @@ class Output:
     def table(self, columns: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
         if self.as_json:
             return
+        rows = [[printable(cell) for cell in row] for row in rows]
         if self.on_terminal:
             from clients.screen import print_table
 

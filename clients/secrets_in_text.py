@@ -11,6 +11,17 @@ _TOML_LINE = re.compile(
 )
 _INLINE = re.compile(rf"(?P<head>[\w-]*(?:{_SECRET})[\w-]*\s*=\s*)(?P<value>\"[^\"]*\"|'[^']*')", re.IGNORECASE)
 
+_FIELD = re.compile(
+    rf"""(?P<head>["']?[\w.-]*(?:{_SECRET})[\w.-]*["']?\s*[=:]\s*)(?P<value>"[^"\n]*"|'[^'\n]*'|[^\s,;&}})\]]+)""",
+    re.IGNORECASE,
+)
+"""`key=value`, `key: value` and `"key": "value"` in a line."""
+_NUMBER = re.compile(r"-?\d+(\.\d+)?")
+_BEARER = re.compile(r"\b(?P<head>(?:bearer|basic)\s+)[\w.~+/=-]{8,}", re.IGNORECASE)
+_USER_INFO = re.compile(r"(?P<head>\b[a-z][a-z0-9+.-]*://)[^\s/@]+@", re.IGNORECASE)
+_KNOWN_FORM = re.compile(r"\b(?:hf_[A-Za-z0-9]{16,}|sk-[A-Za-z0-9_-]{16,}|ghp_[A-Za-z0-9]{16,}|AKIA[A-Z0-9]{12,})\b")
+"""Of a token that needs no name: Hugging Face, OpenAI, GitHub, AWS."""
+
 SHOWN = ("DIGEND_", "CUDA_", "HF_", "OMP_", "NCCL_", "TORCH_", "TOKENIZERS_", "PYTORCH_")
 """Variables that change what daemons do; no others are looked at."""
 
@@ -24,6 +35,23 @@ def masked_toml(text: str) -> str:
     """TOML with the values of such keys replaced, in inline tables too."""
     inline = _INLINE.sub(lambda found: f'{found["head"]}"{MASK}"', text)
     return _TOML_LINE.sub(lambda found: f'{found["head"]}"{MASK}"', inline)
+
+
+def masked_text(text: str) -> str:
+    """Lines of a log, or JSON, with what looks like a secret replaced: by the name before it, or by its form."""
+    text = _KNOWN_FORM.sub(MASK, text)
+    text = _USER_INFO.sub(lambda found: f"{found['head']}{MASK}@", text)
+    text = _BEARER.sub(lambda found: f"{found['head']}{MASK}", text)
+    return _FIELD.sub(_masked_field, text)
+
+
+def _masked_field(found: re.Match[str]) -> str:
+    """A number or a word that stands for nothing is no secret: `tokens=512`, `"token": null`."""
+    value = found["value"]
+    if value.strip("\"'") in ("", "null", "None", "true", "false", MASK) or _NUMBER.fullmatch(value):
+        return found[0]
+    quote = value[0] if value[0] in "\"'" else ""
+    return f"{found['head']}{quote}{MASK}{quote}"
 
 
 def masked_environment(environ: Mapping[str, str]) -> str:

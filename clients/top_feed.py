@@ -110,7 +110,7 @@ class Feed:
 
     def look(self, driver: Digend) -> Frame:
         """Raises ClientError."""
-        status, jobs = driver.status(), driver.jobs()
+        status, jobs = driver.status(), driver.newest_jobs().jobs
         active = status.jobs
         newest = max(jobs, key=lambda each: each.submitted_ns, default=None)
         looked_at = active or ((newest,) if newest is not None else ())

@@ -14,5 +14,6 @@ class ExitCode(IntEnum):
     ASKED_TO_STOP = 42
     DRIVER_UNREACHABLE = 69
     TIMED_OUT = 75
+    OTHER_PROTOCOL = 76
     NOT_PERMITTED = 77
     BAD_CONFIG = 78

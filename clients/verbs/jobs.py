@@ -1,10 +1,12 @@
 """`digenctl jobs`: one line a job."""
 
+import click
+
 from clients.api import Digend
 from clients.columns import Column
 from clients.output import Output
 from clients.verb import tabular, verb
-from clients.words import age, instant, number
+from clients.words import age, instant, number, plural
 from digend.wire.views import JobView
 
 
@@ -33,16 +35,21 @@ COLUMNS = (
 )
 
 
-@verb("  digenctl jobs\n  digenctl jobs -o id,state,reason\n  digenctl jobs --no-header -o id | tail -1")
+@verb("  digenctl jobs\n  digenctl jobs -o id,state,reason\n  digenctl jobs --all --no-header -o id | head -1")
+@click.option("--all", "every", is_flag=True, help="Also those that were submitted before the newest 200.")
 @tabular(COLUMNS)
-def command(driver: Digend, output: Output) -> None:
-    """List all jobs, in the order they were submitted, each with the REASON why it does not run.
+def command(driver: Digend, output: Output, every: bool) -> None:
+    """List jobs, in the order they were submitted, each with the REASON why it does not run.
 
     REASON of a job that ended says why it ended so.
     """
-    jobs = driver.jobs()
-    output.document_if_json(jobs=jobs)
+    page = driver.newest_jobs()
+    earlier = 0 if every else page.earlier
+    jobs = driver.jobs() if every and page.earlier else page.jobs
+    output.document_if_json(jobs=jobs, earlier=earlier)
     if not jobs:
         output.hint("no jobs yet; the next step: digenctl submit JOB.toml")
     else:
         output.listing(COLUMNS, jobs)
+    if earlier:
+        output.hint(f"and {plural(earlier, 'earlier job')}: digenctl jobs --all")

@@ -22,7 +22,7 @@ def command(driver: Digend, output: Output) -> ExitCode:
     Ends with 3 where something is degraded: a worker torpid or lost, a job failed or held, a problem named.
     """
     status = driver.status()
-    job = status.job or newest(driver.jobs())
+    job = status.job or newest(driver.newest_jobs().jobs)
     if output.as_json:
         output.document(**plain(status), last_job=job)
     for line in lines(status, job):

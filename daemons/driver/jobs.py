@@ -51,6 +51,7 @@ def to_spec(
         checkpoint_every=config.checkpoint.every,
         deterministic=config.training.deterministic,
         lease_s=schedule.lease_s,
+        score_lease_s=schedule.score_lease_s,
         reward_retries=schedule.reward_retries,
         task_retries=schedule.task_retries,
         max_skipped_steps=config.training.max_skipped_steps,

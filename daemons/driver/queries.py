@@ -78,8 +78,8 @@ class Queries:
         match query:
             case ClientHello(request=request):
                 return VersionReply(request=request, version=version())
-            case ListJobs(request=request):
-                return JobList(request=request, jobs=self.jobs()[-LISTED_JOBS:])
+            case ListJobs(request=request, before=before):
+                return self._listed(request, before)
             case GetStatus(request=request):
                 return StatusReply(request=request, status=self.status(now_ns))
             case GetQueue(request=request):
@@ -106,6 +106,17 @@ class Queries:
     def jobs(self) -> tuple[JobView, ...]:
         """All jobs, oldest first."""
         return (*(each.job for each in self._earlier.values()), *views.job_views(self._core.state))
+
+    def _listed(self, request: str, before: str) -> JobList:
+        """A page of jobs. Raises Refusal (NOT_FOUND)."""
+        found = self.jobs()
+        if before:
+            names = [job.id for job in found]
+            if before not in names:
+                raise self._unknown(before)
+            found = found[: names.index(before)]
+        page = found[-LISTED_JOBS:]
+        return JobList(request=request, jobs=page, earlier=len(found) - len(page))
 
     def job(self, job: str) -> JobView:
         """Raises Refusal (NOT_FOUND)."""

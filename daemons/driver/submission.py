@@ -24,6 +24,7 @@ from digend.config.prompts import PromptRow, unpacked_prompts
 from digend.config.source import Source
 from digend.exitcodes import ExitCode
 from digend.job_check import validate_job
+from digend.printable import is_control
 from digend.wire.requests import Submit
 
 _ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,95}")
@@ -85,7 +86,7 @@ def _with_prompts_of(parent: Parent, submit: Submit, config: JobConfig) -> Submi
 def need_plain(**texts: str) -> None:
     """Raises Refusal for control characters: these texts are shown on other people's terminals."""
     for name, text in texts.items():
-        if any(char < " " or "\x7f" <= char < "\xa0" for char in text):
+        if any(map(is_control, text)):
             raise Refusal(ExitCode.USAGE, f"{name} {text[:40]!r}: no control characters, nor line ends")
 
 

@@ -1,6 +1,7 @@
 """What an exception of the engine means to the driver. Knows nothing of torch: its errors are told by name."""
 
 from digend.engines.protocols import Cancelled, TaskFault
+from digend.printable import printable
 from digend.wire.tasks import TaskError
 
 MAX_MESSAGE_CHARS = 600
@@ -12,7 +13,7 @@ def explain(error: BaseException) -> TaskError:
         return error.error
     if isinstance(error, Cancelled):
         return TaskError(reason="cancelled", message=str(error) or "the lease was revoked", retry=True)
-    text = f"{type(error).__name__}: {error}"[:MAX_MESSAGE_CHARS]
+    text = printable(f"{type(error).__name__}: {error}", keep="\n")[:MAX_MESSAGE_CHARS]
     if isinstance(error, MemoryError) or type(error).__name__ == "OutOfMemoryError":
         return TaskError(reason="out_of_memory", message=text, retry=True)
     return TaskError(reason="internal", message=text, retry=True)

@@ -328,6 +328,15 @@ class ScheduleConfig(Section):
     lease_s: Annotated[
         float, Field(gt=0, le=1e6, description="A task without progress for this long is given to another worker.")
     ] = 60.0
+    score_lease_s: Annotated[
+        float,
+        Field(
+            gt=0,
+            le=1e6,
+            description="The same of scoring, where a sample scored is progress: a reward that hangs costs so long, "
+            "and a restart of its process, for each of the tries of `reward_retries`.",
+        ),
+    ] = 60.0
     task_retries: Annotated[
         int, Field(ge=0, description="How often a failed task is tried again before the job fails.")
     ] = 3

@@ -24,6 +24,7 @@ from digend.engines.diversity import diversity
 from digend.engines.picture_names import LATENTS, PIXELS
 from digend.engines.protocols import Cancelled, Context, TaskFault
 from digend.plugins import load_object, reward_spec, validate_options
+from digend.printable import printable
 from digend.rewards.files import is_file_reward, load_file_reward
 from digend.rewards.frames import PerFrame
 from digend.rewards.labels import labels_of
@@ -36,6 +37,10 @@ if TYPE_CHECKING:
     from digend.engines.pictures import LatePictures
 
 _log = logging.getLogger(__name__)
+
+MAX_REASON_CHARS = 600
+"""Of what a reward raised: it goes into records, once a sample."""
+
 Pixels = NDArray[np.uint8]
 Build = Callable[[BaseModel, str], Reward]
 
@@ -195,10 +200,11 @@ def _misfit(scores: Scores, num_samples: int) -> str | None:
 
 def _fail(scorer: Scorer, tallies: Sequence[_Tally], reason: str) -> None:
     if scorer.weight is None:
-        _log.warning("metric %s: %s", scorer.label, reason)
+        _log.warning("metric %s: %s", scorer.label, printable(reason))
         return
+    why = printable(f"reward {scorer.label} {reason}")[:MAX_REASON_CHARS]
     for tally in tallies:
-        tally.failure = tally.failure or f"reward {scorer.label} {reason}"
+        tally.failure = tally.failure or why
 
 
 def _result(item: ScoreItem, tally: _Tally) -> SampleScore:

@@ -73,10 +73,11 @@ def service_warnings(options: BaseModel, config: JobConfig) -> Iterator[tuple[st
     for url in options.urls:
         if url.startswith("http://") and not is_loopback(urlsplit(url).hostname or ""):
             yield "urls", f"{url} is plain text: pictures and prompts can be read on the way; use https"
-    if options.deadline_s >= config.schedule.lease_s:
+    lease_s = config.schedule.score_lease_s
+    if options.deadline_s >= lease_s:
         yield (
             "deadline_s",
-            f"{options.deadline_s:g} s is no less than schedule.lease_s ({config.schedule.lease_s:g} s): a service "
+            f"{options.deadline_s:g} s is no less than schedule.score_lease_s ({lease_s:g} s): a service "
             "that hangs costs the process, not just the samples",
         )
     if config.schedule.scoring == "colocated":

@@ -29,8 +29,11 @@ class Uploaded:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobList:
+    """In the order of their submits. `earlier`: how many were submitted before these."""
+
     request: str
     jobs: tuple[JobView, ...]
+    earlier: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

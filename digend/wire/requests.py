@@ -57,7 +57,10 @@ class Submit:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ListJobs:
+    """The newest; `before`: those that were submitted before this job."""
+
     request: str
+    before: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

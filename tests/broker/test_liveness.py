@@ -175,7 +175,7 @@ def test_a_task_without_progress_costs_the_session() -> None:
 
 def test_a_score_that_never_comes_is_tried_again_and_then_a_failed_score() -> None:
     """Its process is lost each time; the samples are elsewhere, so nothing else is made again."""
-    spec = job(lease_s=5.0, scoring="dedicated", reward_retries=1, prompts_per_rollout=1)
+    spec = job(score_lease_s=5.0, scoring="dedicated", reward_retries=1, prompts_per_rollout=1)
     simulation = simulate(spec, 1, 2)
     simulation.run(until=lambda: any(lease.label == "score" for lease in simulation.core.state.leases.values()))
     core = simulation.core
@@ -194,6 +194,27 @@ def test_a_score_that_never_comes_is_tried_again_and_then_a_failed_score() -> No
     assert scores
     assert all(score.failure == "score made no progress for 5 s" for score in scores)
     assert batch.failures == 0
+
+
+@pytest.mark.parametrize("retries", [0, 1])
+def test_a_score_that_hangs_where_the_samples_are_fails_the_job_after_its_tries(retries: int) -> None:
+    """Its process takes the samples along, so they are made again, and nothing can be masked for ever."""
+    spec = job(score_lease_s=5.0, lease_s=500.0, reward_retries=retries, prompts_per_rollout=1)
+    simulation = simulate(spec, 1)
+    simulation.run(until=lambda: any(lease.label == "score" for lease in simulation.core.state.leases.values()))
+    core, now = simulation.core, simulation.now_ns
+    (batch,) = [lease.micro_batch for lease in core.state.leases.values() if lease.label == "score"]
+    for second in range(1, 8):
+        beats = [
+            WorkerBeat(session=each.session or "", lease=each.lease, done=0) for each in core.state.workers.values()
+        ]
+        core.step(now + second * SECOND, beats)
+    found = core.state.jobs["j1"]
+    assert batch is not None
+    assert batch.late_scores == 1
+    assert (found.state == "failed") == (retries == 0)
+    if retries == 0:
+        assert found.reason.startswith("score made no progress for 5 s, once for micro-batch 0; a reward that only")
 
 
 def test_progress_renews_a_lease_for_as_long_as_it_takes() -> None:

@@ -126,6 +126,23 @@ def test_the_view_says_when_it_pauses_and_a_pause_is_taken_back() -> None:
     assert said == ["the job pauses after global step 1 of 2 by ann: lunch", "the job goes on without a pause"]
 
 
+def test_a_second_pause_adds_its_reason_and_one_without_changes_nothing() -> None:
+    simulation = simulate(job(num_global_steps=2))
+    simulation.at(2 * S, lambda: simulation.ask(PAUSE))
+    simulation.at(2 * S + 1, lambda: simulation.ask(PauseRequested(job="j1", by="bob", why="")))
+    simulation.at(2 * S + 2, lambda: simulation.ask(PauseRequested(job="j1", by="bob", why="new disks")))
+    simulation.run(until=lambda: "j1" in simulation.core.state.jobs and simulation.job("j1").state == "paused")
+    assert last_state(simulation) == ("paused", "paused by ann: lunch; bob: new disks")
+    for by, why in (("eve", "audit"), ("bob", "new disks"), ("ann", "lunch"), ("ann", "")):
+        simulation.ask(PauseRequested(job="j1", by=by, why=why))
+    end_ns = simulation.now_ns + S
+    simulation.run(until=lambda: simulation.now_ns > end_ns)
+    assert last_state(simulation) == ("paused", "paused by ann: lunch; bob: new disks; eve: audit")
+    simulation.ask(RESUME)
+    simulation.run()
+    assert last_state(simulation) == ("completed", "")
+
+
 def test_a_queued_job_is_paused_at_once_and_does_not_start() -> None:
     simulation = simulate(job(num_global_steps=1))
     simulation.submit(job(id="j2"))

@@ -64,7 +64,7 @@ class Canned:
     num_polls: int = 0
     now_ns: int = 0
     page: int = 3
-    """Records in one reply."""
+    """Records, and jobs, in one reply."""
 
 
 class FakeDriver:
@@ -108,8 +108,12 @@ def reply_to(message: object, canned: Canned) -> object:
         case requests.ClientHello(request=request):
             version = VersionView(driver="0.0.0", protocol=PROTOCOL, python="3.11")
             return replies.VersionReply(request=request, version=version)
-        case requests.ListJobs(request=request):
-            return replies.JobList(request=request, jobs=tuple(canned.jobs.values()))
+        case requests.ListJobs(request=request, before=before):
+            names = list(canned.jobs)
+            found = names[: names.index(before)] if before else names
+            page = found[-canned.page :]
+            jobs = tuple(canned.jobs[name] for name in page)
+            return replies.JobList(request=request, jobs=jobs, earlier=len(found) - len(page))
         case requests.GetStatus(request=request):
             return replies.StatusReply(request=request, status=_status(canned))
         case requests.GetQueue(request=request):

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from clients.dump_file import Dump
-from clients.secrets_in_text import MASK, masked_environment, masked_toml
+from clients.secrets_in_text import MASK, masked_environment, masked_text, masked_toml
 from digend.wire.replies import JobReply
 from digend.wire.requests import ShowJob
 from tests.clients.conftest import ROOT, Digenctl, digenctl_process
@@ -47,7 +47,7 @@ async def test_a_dump_of_a_running_driver_and_of_one_that_is_away(tmp_path: Path
     )
     logs = Path(node.state) / "logs"
     logs.mkdir(parents=True)
-    (logs / "driver.log").write_text("2026-07-31 11:58:00Z [info     ] driver started\n")
+    (logs / "driver.log").write_text("2026-07-31 11:58:00Z [info     ] driver started\njudge api_key=k3y\n")
     options = ("dump", "--node", str(node_file), "--json")
     async with (
         running(node),
@@ -67,6 +67,8 @@ async def test_a_dump_of_a_running_driver_and_of_one_that_is_away(tmp_path: Path
     everything = "".join(path.read_text("utf-8", "replace") for path in inside.rglob("*") if path.is_file())
     assert "s3cret" not in everything
     assert "hf_123" not in everything
+    assert "k3y" not in everything
+    assert "judge api_key=(masked)" in everything
     assert "HF_TOKEN=(masked)" in (inside / "environment.txt").read_text()
     records = [json.loads(line) for line in (inside / "jobs" / job / "records.jsonl").read_text().splitlines()]
     assert records[-1]["body"]["state"] == "completed"
@@ -142,6 +144,22 @@ def test_a_part_that_breaks_leaves_no_archive_behind(tmp_path: Path) -> None:
     with pytest.raises(OSError, match="gone"):
         dump.write(tmp_path / "d.tar.gz")
     assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize(
+    ("line", "masked"),
+    [
+        ("asked judge api_key=abc123 in 2 s", f"asked judge api_key={MASK} in 2 s"),
+        ('{"token": "abc", "tokens": 512, "n": 1}', f'{{"token": "{MASK}", "tokens": 512, "n": 1}}'),
+        ("Authorization: Bearer abcdefgh12345", f"Authorization: Bearer {MASK}"),
+        ("https://ada:pw@judge.example/x?api_key=s3&b=1", f"https://{MASK}@judge.example/x?api_key={MASK}&b=1"),
+        ("login with hf_abcdefghijklmnopqrst failed", f"login with {MASK} failed"),
+        ("password: 'two words' refused", f"password: '{MASK}' refused"),
+        ("token=null max_tokens=77 no secret here", "token=null max_tokens=77 no secret here"),
+    ],
+)
+def test_masks_in_lines_of_logs(line: str, masked: str) -> None:
+    assert masked_text(line) == masked
 
 
 def test_masks() -> None:

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from daemons.driver import queries
 from digend import plugins
 from digend.config.job import JobConfig
 from digend.config.prompts import PromptRow, content_digest, packed_prompts
@@ -39,6 +40,24 @@ async def test_the_same_job_twice_is_one_job(tmp_path: Path) -> None:
         assert (first.job, first.created) == ("mine", True)
         assert (again.job, again.created) == ("mine", False)
         assert list(await jobs(client)) == ["mine"]
+
+
+async def test_jobs_are_listed_in_pages_newest_first(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(queries, "LISTED_JOBS", 2)
+    node = node_of(tmp_path)
+    names = [f"j{number}" for number in range(5)]
+    async with running(node), client_of(node) as client:
+        for name in names:
+            await client.submit(job_config(), job=name)
+        pages: list[JobList] = []
+        before = ""
+        while not pages or pages[-1].earlier:
+            pages.append(await client.ask(ListJobs(request=client.next_request(), before=before), JobList))
+            before = pages[-1].jobs[0].id
+        assert [[job.id for job in page.jobs] for page in pages] == [["j3", "j4"], ["j1", "j2"], ["j0"]]
+        assert [page.earlier for page in pages] == [3, 1, 0]
+        message = await refused(client, ListJobs(request="r", before="j9"), ExitCode.NOT_FOUND)
+        assert "no job j9" in message
 
 
 async def test_other_content_under_a_known_id_is_refused_with_both_digests(tmp_path: Path) -> None:

@@ -21,7 +21,7 @@ BRIEF = (
     "eval.enabled=false",
     "training.global_steps=1",
     "data.prompts_per_rollout=4",
-    "schedule.lease_s=3",
+    "schedule.score_lease_s=3",
     "rewards[0].name=late.py:hangs_on_circles",
 )
 
@@ -44,6 +44,7 @@ def test_in_a_process_of_its_own(late: Cluster) -> None:
 
 def test_in_the_generator(late: Cluster) -> None:
     """Its samples are lost with the process, so they cannot be masked for ever: the job ends, and says why."""
-    late.submit("late-colocated", *BRIEF, "schedule.task_retries=1")
+    late.submit("late-colocated", *BRIEF)
     run = late.over("late-colocated", "failed")
-    assert "made no progress for 3 s" in run.summary["job"]["reason"]
+    assert "score made no progress for 3 s, 2 times for micro-batch" in run.summary["job"]["reason"]
+    assert "schedule.score_lease_s" in run.summary["job"]["reason"]
