@@ -6,6 +6,7 @@ from clients.output import Output
 from clients.words import age, plural, share
 from digend.telemetry.explain import Answered, Bubble, Explanation, Followed, Forecast
 from digend.telemetry.explain_bubble import Alternative, BubbleExplanation, Work
+from digend.telemetry.switches import SwitchSum
 
 _DOES = {"assist": "TAG", "update": "update", "generate": "generation", "score": "scoring", "commit": "optimizer step"}
 
@@ -39,6 +40,8 @@ def job_lines(told: Explanation) -> Iterator[str]:
         out = plural(told.exhausted, "time") if told.exhausted else "never"
         yield f"searches   {told.searches}, {out} out of budget"
         yield f"predicted  {_forecast(told.forecast)}"
+    if told.switches is not None:
+        yield f"switches   {_switches(told.switches)}"
     for worker in dict.fromkeys(each.worker for each in told.bubbles if "/trainer/" in each.worker):
         waits = [
             f"waiting for {each.cause} {each.seconds:.3f} s ({share(each.share)})"
@@ -56,6 +59,14 @@ def _forecast(forecast: Forecast | None) -> str:
     worst = f"global step {forecast.worst_step} ended {_later(forecast.worst_s)}"
     size = f"{forecast.median_s:.3f} s ({share(forecast.median_share)})"
     return f"ends of {plural(forecast.num_steps, 'global step')}: median error {size}, worst: {worst}"
+
+
+def _switches(each: SwitchSum) -> str:
+    named = (("offload", each.offload_s), ("load", each.load_s), ("restore", each.restore_s))
+    parts = ", ".join(f"{name} {seconds:.3f} s" for name, seconds in named if seconds)
+    taken = "" if each.assumed_s is None else f"; the search takes one to cost {each.assumed_s:.3f} s"
+    count = f"{each.to_generate} to generating, {each.to_train} back"
+    return f"{count}, {each.seconds:.3f} s in all: {parts or 'no time'} (medians){taken}"
 
 
 def _later(seconds: float) -> str:

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from statistics import median
 
 from digend.telemetry.reasons import remedy, why
+from digend.telemetry.switches import SwitchSum, switches
 from digend.telemetry.trail import Asked, Period, Step, Trail
 from digend.wire.records import IdleRecord, TaskRecord
 
@@ -105,6 +106,7 @@ class Explanation:
     bubbles: tuple[BubbleSum, ...]
     longest: tuple[Bubble, ...]
     forecast: Forecast | None
+    switches: SwitchSum | None
     global_step: int | None
     step_end_s: float | None
     decisions: tuple[Answered, ...]
@@ -131,6 +133,10 @@ def explain(trail: Trail, global_step: int | None = None) -> Explanation | None:
         bubbles=tuple(_sums(trail)),
         longest=tuple(_longest(trail)),
         forecast=_forecast(trail),
+        switches=switches(
+            (period.body for period in trail.periods if isinstance(period.body, TaskRecord)),
+            (asked.decision for asked in trail.decisions),
+        ),
         global_step=step[1] + 1 if step else None,
         step_end_s=None if end_ns is None else trail.seconds(end_ns),
         decisions=tuple(answered(trail, asked) for asked in trail.of_step(step)) if step else (),

@@ -63,6 +63,8 @@ def static(run: Run) -> None:
     assert all(1 <= step.assisted_micro_batches <= 2 for step in run.steps)
     assert workers(run, "assist") == {"t/trainer/0"}
     assert run.counters["strategy_decisions"] >= 8
+    stages = {stage for task in run.bodies(TaskRecord) for stage, _ in task.receipt.stages}
+    assert {"switch_offload", "switch_restore"} <= stages
 
 
 def always(run: Run) -> None:
@@ -70,13 +72,15 @@ def always(run: Run) -> None:
     assert workers(run, "assist") == {"t/trainer/0"}
 
 
+OFFLOAD = ("schedule.tag_memory=offload", "schedule.tag_checksums=true")
+
 SCHEDULES: dict[str, tuple[tuple[str, ...], Check]] = {
     "gap": (("schedule.partition=gap",), gap),
     "batch": (("schedule.partition=batch", "schedule.micro_batch_groups=2", "training.timestep_width=2"), batch),
     "naive": (("schedule.partition=naive", "training.timestep_width=0"), naive),
     "colocated": (("schedule.generators=[]",), colocated),
     "dedicated": (("schedule.scoring=dedicated",), dedicated),
-    "static": (("schedule.strategy=static:2", "checkpoint.every=0"), static),
+    "static": (("schedule.strategy=static:2", "checkpoint.every=0", *OFFLOAD), static),
     "always": (("schedule.strategy=always",), always),
 }
 

@@ -1,5 +1,8 @@
 """Training state in host memory while the trainer generates: nothing that is trained changes by a bit."""
 
+import signal
+import subprocess
+import sys
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -29,7 +32,7 @@ KINDS: Mapping[str, dict[str, Mapping[str, object]]] = {
     "kl-adafactor": {"training": {**EMA, "optimizer": "adafactor"}, "algorithm": KL},
 }
 
-EVERY_DAY = ("full", "lora", "full-bf16")
+EVERY_DAY = ("lora", "full-bf16")
 
 
 def trainer(folder: Path, root: Path, kind: str, **schedule: object) -> Bench:
@@ -121,6 +124,21 @@ def test_a_cancelled_tag_leaves_the_trainer_ready(flux_folder: Path, tmp_path: P
     assert checksum(state(left)) == checksum(state(alone))
     assert left.commit(version=1, step=1).gradient_norm == alone.commit(version=1, step=1).gradient_norm
     assert same(left.values(), alone.values())
+
+
+def test_kill_9_halfway_costs_what_came_after_the_checkpoint(flux_folder: Path, tmp_path: Path) -> None:
+    on = trainer(flux_folder, tmp_path, "full")
+    on.one_step(0)
+    path = save(on, 1).path
+    (tmp_path / "job.json").write_text(on.config.model_dump_json(), "utf-8")
+    command = [sys.executable, "-m", "tests.engines.killed_in_offload", str(tmp_path / "job.json"), path, str(tmp_path)]
+    killed = subprocess.run(command, timeout=120, capture_output=True, text=True, check=False)
+    assert killed.returncode == -signal.SIGKILL, killed.stderr
+    restored = bench("trainer", on.config, tmp_path, checkpoint=path, version=1)
+    for each in (on, restored):
+        step_with_tag(each, 1, offload=each is restored)
+    assert same(on.values(), restored.values())
+    assert checksum(state(on)) == checksum(state(restored))
 
 
 def test_a_tag_that_fails_leaves_the_trainer_ready(flux_folder: Path, tmp_path: Path) -> None:

@@ -3,7 +3,9 @@
 import subprocess
 import sys
 
-from digend.wire.records import RestartRecord
+import pytest
+
+from digend.wire.records import IdleRecord, RestartRecord
 from tests.e2e.cluster import ROOT, Cluster, answers, environment, wait_until
 from tests.e2e.pairs import trained_pairs
 from tests.e2e.run import Run, assert_counted_once, assert_time_is_accounted_for
@@ -47,6 +49,25 @@ def test_the_trainer_goes_on_from_a_checkpoint(healthy: Cluster) -> None:
     assert run.summary["job"]["incarnation"] == 1
     undisturbed = healthy.run("undisturbed", *JOB)
     assert run.weights() == undisturbed.weights()
+
+
+@pytest.mark.matrix
+def test_the_trainer_while_its_state_is_in_host_memory(healthy: Cluster) -> None:
+    offload = ("schedule.strategy=static:2", "schedule.tag_memory=offload", "training.deterministic=false")
+    healthy.submit("killed-in-tag", *JOB, *offload, "sampling.num_timesteps=40")
+    healthy.reached("killed-in-tag", 1)
+    wait_until(lambda: doing(healthy, "t/trainer/0") == "assist", "the trainer generates")
+    healthy.replaced("trainer-0", healthy.kill("trainer-0"))
+    run = healthy.completed("killed-in-tag")
+    assert_counted_once(run, 4)
+    assert len(run.bodies(RestartRecord)) == 1
+    lost = [idle.cause for idle in run.bodies(IdleRecord) if idle.cause.startswith("lost ")]
+    assert any(cause.startswith("lost assist") for cause in lost), lost
+    assert run.counters["failed_tasks"] == 0
+
+
+def doing(cluster: Cluster, worker: str) -> str:
+    return next((node.task for node in cluster.driver.nodes() if node.name == worker), "")
 
 
 def test_the_reward_process(healthy: Cluster) -> None:

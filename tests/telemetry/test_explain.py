@@ -9,6 +9,7 @@ import pytest
 
 from broker.harness import Simulation
 from broker.harness_times import Times
+from clients.explain_text import job_lines
 from digend.telemetry.explain import Answered, Explanation, Followed, explain
 from digend.telemetry.reasons import remedy
 from digend.telemetry.trail import Trail
@@ -20,7 +21,9 @@ from tests.broker.support import MS, REWARD, TRAINER, S, finished, job, prompts
 TIMES = Times(generate=100 * MS, assist=120 * MS, update=40 * MS, score=7 * MS, commit=11 * MS)
 
 
-def ran(strategy: str = "planned", *, steps: int = 4, num_rewards: int = 0, **changes: Any) -> Simulation:
+def ran(
+    strategy: str = "planned", *, steps: int = 4, num_rewards: int = 0, times: Times = TIMES, **changes: Any
+) -> Simulation:
     spec = job(
         prompts=prompts(12),
         prompts_per_rollout=12,
@@ -29,7 +32,7 @@ def ran(strategy: str = "planned", *, steps: int = 4, num_rewards: int = 0, **ch
         scoring="dedicated" if num_rewards else "colocated",
         checkpoint_every=0,
     )
-    return finished(replace(spec, **changes), 1, num_rewards, times=TIMES, torpid_s=1e6, lost_s=2e6)
+    return finished(replace(spec, **changes), 1, num_rewards, times=times, torpid_s=1e6, lost_s=2e6)
 
 
 def explained(simulation: Simulation, step: int | None = None) -> Explanation:
@@ -127,6 +130,20 @@ def test_in_virtual_time_the_prediction_is_the_end() -> None:
     assert found.forecast.median_s == 0
     assert found.searches > 10
     assert found.exhausted == 0
+
+
+def test_a_switch_is_split_into_its_parts() -> None:
+    """What was measured, and what the search went by."""
+    times = replace(TIMES, switch=30 * MS)
+    found = explained(ran("planned", times=times, tag_memory="offload")).switches
+    assert found is not None
+    assert found.to_generate - found.to_train in (0, 1)
+    assert found.to_generate >= 4
+    assert (found.offload_s, found.load_s, found.restore_s, found.assumed_s) == (0.03, 0.0, 0.03, 0.03)
+    assert found.seconds == pytest.approx(0.03 * (found.to_generate + found.to_train))
+    told = "\n".join(job_lines(explained(ran("planned", times=times, tag_memory="offload"))))
+    assert "s in all: offload 0.030 s, restore 0.030 s (medians); the search takes one to cost 0.030 s" in told
+    assert explained(ran("never", times=times)).switches is None
 
 
 def test_bubbles_are_summed_by_worker_and_cause_the_biggest_first() -> None:
