@@ -59,6 +59,8 @@ def generate(job: Job, task: GenerateTask, context: Context) -> GenerateResult:
             for index in range(num_timesteps):
                 roll.advance(index)
                 context.progress(number * num_timesteps + index + 1, len(chunks) * num_timesteps)
+            if job.layout.peers.rank:
+                continue  # Rank 0 keeps what all draw.
             trajectory.update(roll.trajectory())
         if is_decoded_by_reward(job.config, task.purpose):
             pixels.update(_undecoded(chunk, roll.latents))

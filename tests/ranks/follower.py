@@ -68,10 +68,11 @@ def obey(engine: LocalEngine, order: Order) -> str:
 
 
 def main(root: Path) -> None:
+    answers, sys.stdout = sys.stdout, sys.stderr  # what is logged is no answer
     engine = LocalEngine("trainer", "cpu", root / "runs", root / "state")
-    print(json.dumps("ready"), flush=True)
+    print(json.dumps("ready"), file=answers, flush=True)
     for line in sys.stdin:
-        print(json.dumps(obey(engine, Order(**json.loads(line)))), flush=True)
+        print(json.dumps(obey(engine, Order(**json.loads(line)))), file=answers, flush=True)
 
 
 if __name__ == "__main__":

@@ -172,7 +172,8 @@ class Membership:
             self._lost = not self._left.is_set()
             self._close()
             if joined.is_loss(error) and not isinstance(error, TaskFault):
-                raise TaskFault("rank_lost", f"rank {joined.rank} has lost another: {error}") from error
+                reason = str(error).partition(". ")[0]
+                raise TaskFault("rank_lost", f"rank {joined.rank} has lost another: {reason}") from error
             raise
 
     def _close(self) -> None:

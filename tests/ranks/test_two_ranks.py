@@ -1,0 +1,145 @@
+"""Two ranks are one trainer: equal weights, checkpoints for any number of ranks, errors of one that are of all."""
+
+import os
+import signal
+import time
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import torch
+
+from digend.config.job import JobConfig
+from digend.engines.protocols import Cancelled, TaskFault
+from digend.wire.ranks import Ranks
+from digend.wire.tasks import CheckpointResult, CheckpointTask
+from tests.engines.world import JOB, NUM_PAIRS, Bench, MemoryContext, job_config, prepare_task
+from tests.ranks.crew import LARGEST_IN_DOUBLE, Crew, distance, global_steps, micro_batches, published
+
+FULL = {"trainable": "full", "ema_decay": 0.5, "ema_interval": 1}
+LORA = {"trainable": "lora", "lora_rank": 4}
+
+
+def config_of(folder: Path, ranks: int, **training: object) -> JobConfig:
+    wanted = {"ranks": ranks, "update_batch": 2, "timestep_width": 2, **training}
+    return job_config(folder, model={"dtype": "float64"}, training=wanted)
+
+
+def checkpoint(on: Bench, step: int, *, final: bool = False) -> CheckpointResult:
+    task = CheckpointTask(job=JOB, incarnation=0, version=step, global_step=step, final=final)
+    result = on.engine.run(task, on.context)
+    assert isinstance(result, CheckpointResult)
+    return result
+
+
+@pytest.mark.parametrize("training", [FULL, LORA], ids=["full", "lora"])
+def test_weights_checkpoint_and_resume(crew: Crew, flux_folder: Path, training: dict[str, object]) -> None:
+    """A step on one rank, the next on two from its checkpoint, the last on one again."""
+    one = crew.bench(config_of(flux_folder, 1, **training))
+    global_steps(one, [0])
+    path = checkpoint(one, 1).path
+    global_steps(one, [1, 2])
+    two = crew.bench(config_of(flux_folder, 2, **training), checkpoint=path, version=1)
+    assert two.engine.applied(JOB) == (1, 1, ())
+    two.context.stages.clear()
+    global_steps(two, [1])
+    assert "gather" in two.context.stages
+    written = checkpoint(two, 2, final=True)
+    assert crew.leave(two) == ["left"]
+    again = crew.bench(config_of(flux_folder, 1, **training), checkpoint=written.path, version=2)
+    global_steps(again, [2])
+    assert distance(published(one.context), published(again.context)) <= LARGEST_IN_DOUBLE
+    assert written.pipeline is not None
+    assert (Path(written.pipeline) / "model_index.json").exists()
+
+
+@pytest.mark.parametrize("training", [{**FULL, "reshard": False}, LORA], ids=["full, gradients held back", "lora"])
+def test_an_error_of_one_rank_leaves_the_gradient_of_all(
+    crew: Crew, flux_folder: Path, training: dict[str, object]
+) -> None:
+    one = crew.bench(config_of(flux_folder, 1, **training))
+    global_steps(one, [0])
+    two = crew.bench(config_of(flux_folder, 2, **training))
+    first, second = micro_batches(two, 0)
+    two.update(first)
+    bad = [*second[:2], replace(second[2], advantage=float("nan"))]
+    with pytest.raises(TaskFault, match=r"p1/2 at timestep \d is not finite") as fault:
+        two.update(bad, micro_batch=1)
+    assert fault.value.error.reason == "non_finite"
+    two.context.cancel_at = len(two.context.steps) + 2
+    with pytest.raises(Cancelled):
+        two.update(second, micro_batch=1)
+    two.context.cancel_at = None
+    two.context.lost.add(second[0].trajectory.id)
+    with pytest.raises(TaskFault, match="does not hold"):
+        two.update(second, micro_batch=1)
+    two.context.lost.clear()
+    assert two.engine.applied(JOB) == (0, 0, (0,))
+    two.update(second, micro_batch=1)
+    two.commit(micro_batches=(0, 1), z=NUM_PAIRS)
+    assert distance(published(one.context), published(two.context)) <= LARGEST_IN_DOUBLE
+    assert crew.leave(two) == ["left"]
+
+
+def test_sums_are_those_of_one_rank(crew: Crew, flux_folder: Path) -> None:
+    results = []
+    for ranks in (1, 2):
+        on = crew.bench(config_of(flux_folder, ranks, **LORA))
+        results.append(on.update(micro_batches(on, 0)[0]))
+        flops = on.context.flops
+        assert flops > 0
+        results.append(replace(results.pop(), rejected=int(flops)))
+        assert crew.leave(on) == ["left"] * (ranks - 1)
+    alone, both = results
+    assert (both.num_pairs, both.clipped, both.rejected) == (alone.num_pairs, alone.clipped, alone.rejected)
+    assert both.loss_sum == pytest.approx(alone.loss_sum, abs=1e-12)
+    assert [each.index for each in both.sample_drift] == [each.index for each in alone.sample_drift]
+
+
+def test_a_base_that_is_not_there_is_everybodys_error(crew: Crew, tmp_path: Path) -> None:
+    engine = crew.form(2, 1)
+    with pytest.raises(TaskFault) as fault:
+        engine.run(prepare_task(config_of(tmp_path, 2)), MemoryContext())
+    assert fault.value.error.reason == "model"
+    engine.leave()
+    assert crew.answers() == ["left"]
+
+
+def test_a_rank_that_is_told_to_stop_is_lost_to_the_others(crew: Crew, flux_folder: Path) -> None:
+    on = crew.bench(config_of(flux_folder, 2, **LORA), orders={1: {"what": "cancel", "at": 2}})
+    with pytest.raises(TaskFault) as fault:
+        on.update(micro_batches(on, 0)[0])
+    assert fault.value.error.reason == "rank_lost"
+    assert crew.answers() == ["cancelled"]
+    with pytest.raises(TaskFault, match="no longer together"):
+        on.commit()
+    on.engine.leave()
+
+
+def test_a_rank_that_stops_is_given_up_in_time_and_nobody_hangs(crew: Crew, flux_folder: Path) -> None:
+    engine = crew.form(2, 2, timeout_s=3.0)
+    pid = crew.followers[0].process.pid
+    time.sleep(0.2)
+    os.kill(pid, signal.SIGSTOP)
+    try:
+        began = time.monotonic()
+        with pytest.raises(TaskFault) as fault:
+            engine.run(prepare_task(config_of(flux_folder, 2, **LORA)), MemoryContext())
+        assert fault.value.error.reason == "rank_lost"
+        assert time.monotonic() - began < 10
+        began = time.monotonic()
+        engine.leave()
+        assert time.monotonic() - began < 1
+    finally:
+        os.kill(pid, signal.SIGCONT)
+    assert crew.answers()[0].startswith("rank_lost")
+
+
+def test_ranks_that_do_not_come_are_not_awaited(crew: Crew) -> None:
+    engine = crew.form(1, 1)
+    ranks = Ranks(epoch=1, rank=0, size=2, replicas=1, store=engine.open_store("127.0.0.1"), timeout_s=1.0)
+    with pytest.raises(TaskFault, match="has not met the others") as fault:
+        engine.join(ranks)
+    assert fault.value.error.reason == "rank_lost"
+    engine.leave()
+    assert not torch.distributed.is_initialized()
