@@ -5,7 +5,7 @@ Owns the meeting of a job file with footprints. Reads headers and configurations
 
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, cast
 
@@ -19,12 +19,14 @@ from digend.models.footprint import (
     ITEM_BYTES,
     NOT_MEASURED,
     Footprint,
+    Generating,
     Part,
     Saving,
     Training,
     adapter_parameters,
     footprint,
     read_components,
+    while_generating,
 )
 from digend.models.geometry import Geometry, generating_bytes, training_bytes
 from digend.models.sizes import SIZES, Size
@@ -44,6 +46,9 @@ class Memory:
     trained: str = ""
     unknown: str = ""
     refusals: Sequence[str] = ()
+    generating: Mapping[str, Generating] = field(default_factory=dict)
+    """Of trainers, while they generate."""
+    notes: Sequence[str] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -73,12 +78,40 @@ def memory_of(job: JobConfig, workers: Mapping[str, Worker], size: str | None) -
         return Memory(workers={}, not_measured=NOT_MEASURED, unknown=f"{error}{hint}")
     found = {name: _footprint(_there(job, worker), model, worker.role) for name, worker in workers.items()}
     missing = () if _geometry(job, model) else ("activations",)
+    generating = {
+        name: while_generating(found[name], ESTIMATED, _rollout(job, model))
+        for name, worker in workers.items()
+        if worker.role == "trainer"
+    }
     return Memory(
         workers=found,
         not_measured=(*missing, *NOT_MEASURED),
         trained=_trained(job, model),
         refusals=list(_refusals(job, model, workers, found)),
+        generating=generating,
+        notes=list(_notes(workers, generating)),
     )
+
+
+def _rollout(job: JobConfig, model: _Model) -> int:
+    """Bytes of a generator's activations, as far as they can be estimated."""
+    geometry = _geometry(job, model)
+    return _activations(job, geometry, "generator") if geometry else 0
+
+
+def _notes(workers: Mapping[str, Worker], generating: Mapping[str, Generating]) -> Iterator[str]:
+    """How a trainer can generate in the memory it has."""
+    for name, each in generating.items():
+        gib = workers[name].gib
+        if gib is None or each.shared <= gib * GIB:
+            continue
+        if each.offloaded <= gib * GIB:
+            yield (
+                f"{name}: TAG needs {each.shared / GIB:.1f} GiB as it is; offloaded (schedule.tag_memory) "
+                f"{each.offloaded / GIB:.1f} GiB, with {each.waiting / GIB:.1f} GiB moved at each switch"
+            )
+        else:
+            yield f"{name}: no room for TAG, which needs {each.offloaded / GIB:.1f} GiB even offloaded"
 
 
 def _there(job: JobConfig, worker: Worker) -> JobConfig:

@@ -116,6 +116,7 @@ def memory_document(memory: Memory) -> dict[str, object]:
             "device_bytes": dict(each.device),
             "host_bytes": dict(each.host),
             "device_total_bytes": each.device_bytes,
+            "tag": _generating(memory, name),
         }
         for name, each in memory.workers.items()
     ]
@@ -125,7 +126,15 @@ def memory_document(memory: Memory) -> dict[str, object]:
         "not_measured": memory.not_measured,
         "unknown": memory.unknown or None,
         "refusals": memory.refusals,
+        "notes": memory.notes,
     }
+
+
+def _generating(memory: Memory, name: str) -> dict[str, int] | None:
+    each = memory.generating.get(name)
+    if each is None:
+        return None
+    return {"shared_bytes": each.shared, "offload_bytes": each.offloaded, "waiting_bytes": each.waiting}
 
 
 def tell(output: Output, told: Told) -> None:
@@ -237,9 +246,21 @@ def tell_memory(output: Output, memory: Memory) -> None:
         *([part, *(_bytes(each.device.get(part)) for _, each in shown)] for part in parts),
         ["= device", *(_bytes(each.device_bytes) for _, each in shown)],
         *([f"host: {part}", *(_bytes(each.host.get(part)) for _, each in shown)] for part in hosts),
+        *_tag_rows(memory, [names[0] for names, _ in shown]),
     ]
     output.table(columns, rows)
+    for note in memory.notes:
+        output.line(note)
     output.line(f"not measured: {', '.join(memory.not_measured)}")
+
+
+def _tag_rows(memory: Memory, names: Sequence[str]) -> Iterator[list[str]]:
+    """What TAG needs, by `schedule.tag_memory`."""
+    found = [memory.generating.get(name) for name in names]
+    if any(found):
+        yield ["TAG, shared", *(_bytes(each.shared if each else None) for each in found)]
+        yield ["TAG, offload", *(_bytes(each.offloaded if each else None) for each in found)]
+        yield ["host: TAG, offload", *(_bytes(each.waiting if each else None) for each in found)]
 
 
 def _bytes(value: int | None) -> str:

@@ -12,6 +12,9 @@ from pathlib import Path
 from typing import Any
 
 ITEM_BYTES = {"float64": 8, "float32": 4, "bfloat16": 2, "float16": 2}
+MASTERS, GRADIENTS, OPTIMIZER, COPIES = "float32 masters", "gradients", "optimizer state", "copies"
+TRAINING_STATE = (MASTERS, GRADIENTS, OPTIMIZER, COPIES)
+"""What only training needs: it may wait in host memory while the trainer generates."""
 NOT_MEASURED = ("the VAE's decoding", "latents and trajectories", "workspaces of kernels", "the allocator's reserve")
 _FACTORED = 16
 """Adafactor keeps a row and a column of a matrix: of an adapter of rank 32 a thirtieth, of whole weights far less."""
@@ -79,14 +82,33 @@ class Saving:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Footprint:
-    """Bytes by part, on the device and in host memory."""
+    """Bytes by part, on the device and in host memory. `gradient`: the accumulated one, of a trainer."""
 
     device: Mapping[str, int]
     host: Mapping[str, int]
+    gradient: int = 0
 
     @property
     def device_bytes(self) -> int:
         return sum(self.device.values())
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Generating:
+    """Bytes while a trainer generates (TAG): on the device with what only training needs there (`shared`) and with it
+    out of the way (`offloaded`), and in host memory then (`waiting`)."""
+
+    shared: int
+    offloaded: int
+    waiting: int
+
+
+def while_generating(trainer: Footprint, activations: str, generating: int) -> Generating:
+    """`activations`: the part of the footprint in whose place those of a rollout come, `generating` bytes."""
+    stays = sum(size for part, size in trainer.device.items() if part not in (*TRAINING_STATE, activations))
+    waiting = trainer.gradient + sum(trainer.device.get(part, 0) for part in TRAINING_STATE if part != GRADIENTS)
+    offloaded = stays + generating
+    return Generating(shared=offloaded + waiting, offloaded=offloaded, waiting=waiting)
 
 
 def read_components(path: str) -> tuple[Component, ...]:
@@ -118,6 +140,7 @@ def footprint(
     saving = saving or Saving()
     learned = _learned_bytes(components, dtype, training)
     device: dict[str, int] = {}
+    gradient = 0
     host = {"published version" if role == "trainer" else "staged version": learned}
     for each in components:
         on_device, waiting = _weights(each, dtype, training, saving, role)
@@ -128,15 +151,15 @@ def footprint(
         device["adapter"] = learned
     if role == "trainer":
         exact = learned * max(1, ITEM_BYTES["float32"] // ITEM_BYTES[dtype]) if training.rank is None else learned
-        separate = learned if exact != learned else 0
+        gradient, separate = exact, learned if exact != learned else 0
         if separate:
-            device["float32 masters"] = exact
+            device[MASTERS] = exact
         # A micro-batch's gradient is made apart and added when it is whole; a pass leaves its own in the model's type.
-        device["gradients"] = 2 * exact + separate
-        device["optimizer state"] = 2 * exact if training.optimizer == "adamw" else exact // _FACTORED
+        device[GRADIENTS] = 2 * exact + separate
+        device[OPTIMIZER] = 2 * exact if training.optimizer == "adamw" else exact // _FACTORED
         if training.copies:
-            device["copies"] = training.copies * learned
-    return Footprint(device={**device, **(extra or {})}, host=host)
+            device[COPIES] = training.copies * learned
+    return Footprint(device={**device, **(extra or {})}, host=host, gradient=gradient)
 
 
 def _weights(component: Part, dtype: str, training: Training, saving: Saving, role: str) -> tuple[int, int]:

@@ -75,6 +75,39 @@ def test_what_would_make_it_fit() -> None:
     assert 'model.memory.layerwise_casting = "float8_e4m3fn"' in hopeless
 
 
+def full_bf16(**sampling: object) -> JobConfig:
+    job = read_job(FLUX).config.model_dump(mode="json")
+    job["training"] |= {"trainable": "full", "ema_decay": 0.9, "gradient_checkpointing": True, "update_batch": 1}
+    job["sampling"] |= sampling
+    return JobConfig.model_validate(job)
+
+
+def test_tag_is_told_both_ways() -> None:
+    """Full fine-tuning in bfloat16: masters, one gradient and two moments in float32, an average in bfloat16."""
+    memory = memory_of(
+        full_bf16(), {"trainer": Worker(role="trainer"), "generator": Worker(role="generator")}, "flux-dev"
+    )
+    assert set(memory.generating) == {"trainer"}
+    tag, numbers = memory.generating["trainer"], SIZES["flux-dev"].parameters
+    assert tag.waiting == (4 + 4 + 8 + 2) * numbers
+    assert tag.shared - tag.offloaded == tag.waiting
+    assert tag.offloaded == memory.workers["generator"].device_bytes
+    assert memory.notes == []
+
+
+def test_a_rollout_that_fits_only_offloaded_or_not_at_all_is_noted() -> None:
+    job = full_bf16(rollout_batch=64)
+    tag = memory_of(job, {"t": Worker(role="trainer")}, "flux-dev").generating["t"]
+    for gib, says in (
+        (tag.shared, ""),
+        (tag.offloaded, "with 199.5 GiB moved"),
+        (tag.offloaded - 1, "no room for TAG"),
+    ):
+        notes = memory_of(job, {"t": Worker(role="trainer", gib=gib / 2**30)}, "flux-dev").notes
+        assert len(notes) == bool(says)
+        assert says in "".join(notes)
+
+
 def test_options_that_save_memory_are_counted() -> None:
     job = read_job(FLUX, ["model.memory.offload_blocks=1", "model.memory.offload_encoders=true"]).config
     saving = memory_of(job, {"g": Worker(role="generator")}, "flux-dev").workers["g"]
