@@ -1,95 +1,189 @@
-"""The data plane on loopback: one blob pulled from another process, with CURVE and without, side by side in one run.
+"""The data plane on loopback beside plain pyzmq and Ray's object store: a trajectory from one process to another.
 
-    python -m benchmarks.data_plane [--mib 64] [--pulls 5]
+    python -m benchmarks.data_plane [--mib 4 64 512] [--rounds 5] [--ray-python PATH] [--json FILE]
 
-Prints seconds and MB/s of each pull, and the load of the machine. Digests are made and checked as ever; the owner is a
-process of its own. Rounds alternate between the two, so that a busy machine is unfair to neither.
+Four ways, in turn in every round, so that a busy machine is unfair to none: `plain`, one multipart message without
+digests; `digend`, put and pulled in pieces, digests made and checked; `digend CURVE`, the same encrypted; `ray`, put
+into the object store by one actor and got by another, where `--ray-python` names an interpreter with ray and numpy
+(python -m venv /tmp/rayenv && /tmp/rayenv/bin/pip install ray numpy). Owner and consumer are processes of their own.
+
+`ready` is what the owner does before anybody can ask (digests; the store's copy), `pull` the way of the bytes, of which
+plain's share is told. CPU seconds are of owner and consumer together. Copies: by how much the peak memory of both
+processes grew, in trajectories (not measured for ray, whose store is shared memory). Two minutes on two idle cores.
 """
 
 import argparse
-import asyncio
+import json
 import multiprocessing
 import os
 import statistics
+import subprocess
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass
 from multiprocessing.connection import Connection
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from digend.net.blobs import BlobClient, BlobServer
-from digend.net.security import Security, grant, new_pair
-from digend.wire.refs import BlobRef
-from digend.wire.tensors import Array
+from benchmarks.plane_ends import CONSUMERS, MIB, OWNERS, Done, both_sides
 
-MIB = 1024 * 1024
+WAYS = ("plain", "digend", "digend CURVE", "ray")
 
 
-def both_sides() -> tuple[Security, Security]:
-    """What owner and consumer have, each on the other's list."""
-    owner, consumer = new_pair(), new_pair()
-    listed = [
-        grant("owner", frozenset({"driver", "trainer"}), owner.public),
-        grant("consumer", frozenset({"generator"}), consumer.public),
-    ]
-    known = {each.public: each for each in listed}
-    return Security(owner, known), Security(consumer, known)
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Row:
+    """Medians over the rounds; None: not measured."""
+
+    way: str
+    mib: int
+    ready_s: float | None = None
+    pull_s: float | None = None
+    cpu_s: float | None = None
+    share_of_plain: float | None = None
+    """Throughput of the pull against plain's, the median of what each round gives."""
+    copies: float | None = None
 
 
-def own(line: Connection, security: Security | None, num_bytes: int, folder: str) -> None:
-    """The owner's process: sends the reference, serves until it is ended."""
-    asyncio.run(_own(line, security, num_bytes, folder))
+class Pair:
+    """Owner and consumer of one way and size, as two processes."""
+
+    def __init__(self, way: str, num_bytes: int, folder: str) -> None:
+        context = multiprocessing.get_context("spawn")
+        sides = both_sides() if "CURVE" in way else (None, None)
+        kind = way.split(maxsplit=1)[0]
+        self.num_bytes = num_bytes
+        self._ends: list[Connection] = []
+        self._processes = []
+        ends: tuple[Callable[..., None], ...] = (OWNERS[kind], CONSUMERS[kind])
+        for target, security in zip(ends, sides, strict=True):
+            near, far = context.Pipe()
+            process = context.Process(target=target, args=(far, security, num_bytes, folder), daemon=True)
+            process.start()
+            self._ends.append(near)
+            self._processes.append(process)
+
+    def once(self) -> tuple[Done, Done]:
+        owner, consumer = self._ends
+        owner.send("make")
+        ready: Done = owner.recv()
+        consumer.send(ready.what)
+        pulled: Done = consumer.recv()
+        owner.send("done")
+        after: Done = owner.recv()
+        return Done(seconds=ready.seconds, cpu_s=ready.cpu_s + after.cpu_s, grown=after.grown), pulled
+
+    def close(self) -> None:
+        for process in self._processes:
+            process.terminate()
+            process.join()
 
 
-async def _own(line: Connection, security: Security | None, num_bytes: int, folder: str) -> None:
-    server = BlobServer.bind("tcp://127.0.0.1", "owner", Path(folder), security=security)
-    line.send(server.put({"latents": Array("uint8", (num_bytes,), os.urandom(num_bytes))}))
-    await server.serve()
+class RayPair:
+    """A Ray cluster of its own, under another interpreter; answers JSON lines."""
+
+    def __init__(self, python: str) -> None:
+        script = Path(__file__).parent / "peers" / "ray_objects.py"
+        self._process = subprocess.Popen(
+            [python, str(script)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
+        )
+
+    def once(self, num_bytes: int) -> tuple[float, float]:
+        if self._process.stdin is None or self._process.stdout is None:
+            raise RuntimeError("ray's process has no pipes")
+        self._process.stdin.write(f"{num_bytes}\n")
+        self._process.stdin.flush()
+        line = self._process.stdout.readline()
+        if not line:
+            raise RuntimeError("ray's process ended: is ray installed there?")
+        times = json.loads(line)
+        return times["ready_s"], times["pull_s"]
+
+    def close(self) -> None:
+        if self._process.stdin:
+            self._process.stdin.close()
+        self._process.wait(60)
 
 
-async def pulled_s(refs: dict[str, BlobRef], security: Security, pulls: int) -> dict[str, list[float]]:
-    """Seconds of each pull, the first left out: it makes the connection."""
-    client = BlobClient(security=security)
-    seconds: dict[str, list[float]] = {name: [] for name in refs}
-    for number in range(pulls + 1):
-        for name, ref in refs.items():
-            begun = time.perf_counter()
-            await client.pull(ref, timeout_s=60.0)
+def measured(mib: int, rounds: int, ray: RayPair | None, folder: str) -> list[Row]:
+    """All ways at one size; the first round makes the connections and does not count."""
+    pairs = {way: Pair(way, mib * MIB, folder) for way in WAYS if way != "ray"}
+    ready: dict[str, list[float]] = {way: [] for way in WAYS}
+    pull: dict[str, list[float]] = {way: [] for way in WAYS}
+    cpu: dict[str, list[float]] = {way: [] for way in WAYS}
+    grown: dict[str, float] = {}
+    for number in range(rounds + 1):
+        for way, pair in pairs.items():
+            made, pulled = pair.once()
+            grown[way] = (made.grown + pulled.grown) / pair.num_bytes
             if number:
-                seconds[name].append(time.perf_counter() - begun)
-    client.close()
-    return seconds
+                ready[way].append(made.seconds)
+                pull[way].append(pulled.seconds)
+                cpu[way].append(made.cpu_s + pulled.cpu_s)
+        if ray is not None:
+            ready_s, pull_s = ray.once(mib * MIB)
+            if number:
+                ready["ray"].append(ready_s)
+                pull["ray"].append(pull_s)
+    for pair in pairs.values():
+        pair.close()
+    return [_row(way, mib, ready[way], pull[way], cpu[way], pull["plain"], grown.get(way)) for way in WAYS]
 
 
-def report(seconds: Mapping[str, Sequence[float]], num_bytes: int) -> None:
-    for name, each in seconds.items():
-        median_s = statistics.median(each)
-        print(f"{name:<10} {median_s:.3f} s median of {len(each)}, {num_bytes / median_s / 1e6:.0f} MB/s")
-    plain, keyed = (statistics.median(seconds[name]) for name in ("plain", "CURVE"))
-    print(f"CURVE takes {keyed / plain:.1f} times as long; load of this machine {os.getloadavg()[0]:.1f}")
+def _row(
+    way: str,
+    mib: int,
+    ready: Sequence[float],
+    pull: Sequence[float],
+    cpu: Sequence[float],
+    plain: Sequence[float],
+    copies: float | None,
+) -> Row:
+    if not pull:
+        return Row(way=way, mib=mib)
+    return Row(
+        way=way,
+        mib=mib,
+        ready_s=statistics.median(ready),
+        pull_s=statistics.median(pull),
+        cpu_s=statistics.median(cpu) if cpu else None,
+        share_of_plain=statistics.median(p / own for p, own in zip(plain, pull, strict=True)),
+        copies=copies,
+    )
+
+
+def line(row: Row) -> str:
+    if row.pull_s is None or row.share_of_plain is None:
+        return f"{row.mib:>5} MiB  {row.way:<13} not measured"
+    copies = "not measured" if row.copies is None else f"{row.copies:.2f}"
+    cpu = "not measured" if row.cpu_s is None else f"{row.cpu_s:.3f} s"
+    return (
+        f"{row.mib:>5} MiB  {row.way:<13} ready {row.ready_s:.4f} s  pull {row.pull_s:.4f} s "
+        f"({row.mib * MIB / row.pull_s / 1e6:.0f} MB/s, {row.share_of_plain:.0%} of plain)  cpu {cpu}  copies {copies}"
+    )
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--mib", type=int, default=64)
-    parser.add_argument("--pulls", type=int, default=5)
+    parser.add_argument("--mib", type=int, nargs="+", default=[4, 64, 512])
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--ray-python", metavar="PATH", help="An interpreter with ray; not measured without it.")
+    parser.add_argument("--json", metavar="FILE", help="Write the rows there too.")
     options = parser.parse_args()
-    num_bytes = options.mib * MIB
-    owners, consumers = both_sides()
-    made = {"plain": None, "CURVE": owners}
-    context = multiprocessing.get_context("spawn")
+    ray = RayPair(options.ray_python) if options.ray_python else None
+    rows: list[Row] = []
+    begun = time.monotonic()
     with TemporaryDirectory() as folder:
-        refs, processes = {}, []
-        for name, security in made.items():
-            near, far = context.Pipe()
-            process = context.Process(target=own, args=(far, security, num_bytes, folder), daemon=True)
-            process.start()
-            processes.append(process)
-            refs[name] = near.recv()
-        print(f"{options.mib} MiB, one blob, one consumer, tcp loopback")
-        report(asyncio.run(pulled_s(refs, consumers, options.pulls)), num_bytes)
-        for process in processes:
-            process.terminate()
+        for mib in options.mib:
+            for row in measured(mib, options.rounds, ray, folder):
+                rows.append(row)
+                print(line(row), flush=True)
+    if ray is not None:
+        ray.close()
+    print(f"{options.rounds} rounds, {os.cpu_count()} cores, load {os.getloadavg()[0]:.1f}")
+    print(f"took {time.monotonic() - begun:.0f} s")
+    if options.json:
+        document = {"rows": [asdict(row) for row in rows], "cores": os.cpu_count(), "load": os.getloadavg()[0]}
+        Path(options.json).write_text(json.dumps(document, indent=1), encoding="utf-8")
 
 
 if __name__ == "__main__":

@@ -8,7 +8,6 @@ from collections.abc import Callable, Collection, Sequence
 
 from digend.net.addresses import BadAddress
 from digend.net.blob_limits import CHUNK_BYTES, MAX_MANIFEST_BYTES, MAX_PULL_BYTES, BlobCorrupt, BlobLost
-from digend.net.checking import checking
 from digend.net.incoming import Incoming
 from digend.net.owner_link import OwnerLink
 from digend.net.security import Security
@@ -34,14 +33,12 @@ class BlobClient:
         Raises BlobLost; BlobCorrupt, also for a name that the blob does not have.
         """
         link = self._link(ref, ref.owner)
-        with checking(ref.num_bytes) as checks:
-            try:
-                async with link.patience(timeout_s):
-                    incoming = await self._incoming(link, ref, names)
-                    await fetch(link, ref.id, incoming, checks)
-            except TimeoutError:
-                raise self._silent(link, ref, timeout_s) from None
-            await checks.all_done()
+        try:
+            async with link.patience(timeout_s):
+                incoming = await self._incoming(link, ref, names)
+                await fetch(link, ref.id, incoming)
+        except TimeoutError:
+            raise self._silent(link, ref, timeout_s) from None
         return incoming.tensors()
 
     async def pull_shared(
@@ -65,8 +62,7 @@ class BlobClient:
             raise self._silent(owner, ref, timeout_s) from None
         share(ref.id, incoming)
         links = [link for address in workers if address != ref.owner and (link := self._worker(ref, address))]
-        with checking(ref.num_bytes) as checks:
-            await Swarm(ref, incoming, checks).run(owner, links, timeout_s)
+        await Swarm(ref, incoming).run(owner, links, timeout_s)
         return incoming.tensors()
 
     def close(self) -> None:

@@ -6,7 +6,7 @@ CHUNK_BYTES = PIECE_BYTES
 """What a consumer asks for at once: what one digest covers."""
 MAX_CHUNK_BYTES = 4 * 1024 * 1024
 """What an owner sends at once."""
-CREDIT_BYTES = 16 * 1024 * 1024
+CREDIT_BYTES = 8 * 1024 * 1024
 """Asked for and not yet arrived, per owner, over all pulls."""
 MIN_COST_BYTES = 64 * 1024
 """Credit that even the smallest request takes, so that their number is bounded too."""
