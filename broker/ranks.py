@@ -22,6 +22,11 @@ AGAIN_NS = SECOND
 """After a failure, before they meet again: a lost process is often noticed a moment after its peers notice."""
 
 
+_TOGETHER = ("prepare", "update", "commit", "reset", "checkpoint")
+_IF_SHARDED = ("generate", "assist", "evaluate")
+"""Tasks that all ranks work on, and those that they do where a forward pass needs the shards of all."""
+
+
 def usable(state: State, job: Job, reserved: Container[str] = ()) -> list[Worker]:
     """Trainers that could be ranks of the job now, by node and slot."""
     found = [
@@ -92,9 +97,12 @@ def bind(state: State, job: Job, chosen: list[Worker]) -> None:
 
 
 def followed(state: State, job: Job, worker: Worker) -> Lease | None:
-    """The lease of rank 0, which another rank works on too."""
+    """The lease of rank 0 that another rank works on too; None where that one idles, though rank 0 may not."""
     leader = state.workers.get(job.trainer or "") if worker.name in job.followers else None
-    return state.leases.get(leader.lease or "") if leader is not None else None
+    lease = state.leases.get(leader.lease or "") if leader is not None else None
+    sharded = job.spec.replicas < job.spec.ranks
+    together = lease is not None and (lease.label in _TOGETHER or (sharded and lease.label in _IF_SHARDED))
+    return lease if together else None
 
 
 def leads(job: Job, worker: Worker) -> bool:

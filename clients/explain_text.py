@@ -42,6 +42,8 @@ def job_lines(told: Explanation) -> Iterator[str]:
         yield f"predicted  {_forecast(told.forecast)}"
     if told.switches is not None:
         yield f"switches   {_switches(told.switches)}"
+    for restart in told.restarts:
+        yield f"restarted  at {restart.at_s:.3f} s from global step {restart.global_step}: {restart.reason}"
     for worker in dict.fromkeys(each.worker for each in told.bubbles if "/trainer/" in each.worker):
         waits = [
             f"waiting for {each.cause} {each.seconds:.3f} s ({share(each.share)})"

@@ -10,6 +10,7 @@ from dataclasses import replace
 
 from broker import commands as c
 from broker import events as e
+from daemons.driver.rank_words import of_ranks
 from daemons.driver.record_words import LOST, of_record, told
 from daemons.driver.task_words import concerns, has_sample, name_of, result_of, why
 from digend.wire.records import IdleRecord, Record
@@ -52,7 +53,13 @@ READ = (
     e.TaskBroke,
     e.WeightsStaged,
     e.WeightsNotStaged,
+    e.StoreReady,
+    e.RankReady,
+    e.RankBroke,
     e.DiskState,
+    c.AskStore,
+    c.AskJoin,
+    c.AskLeave,
     c.SendTask,
     c.RevokeLease,
     c.StageWeights,
@@ -119,6 +126,9 @@ class Story:
                 if oldest > 0 and self._stages(session, job, self._subject.version) and self._subject.version < oldest:
                     what = f"versions below {oldest} may go"
                     yield self._of(session, what, "no open micro-batch names one of them")
+            case c.AskStore() | c.AskJoin() | c.AskLeave() | e.StoreReady() | e.RankReady() | e.RankBroke():
+                if self._is_worker(item.session):
+                    yield self._of(item.session, *of_ranks(item))
             case e.DiskState(full=full, reason=reason) if self._subject.kind == "job":
                 yield told("no tasks are given out" if full else "tasks are given out again", reason)
             case c.Write(record=record):

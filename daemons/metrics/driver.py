@@ -14,7 +14,7 @@ from broker.state import Lease
 from daemons.metrics.board import Board
 from daemons.metrics.families import DRIVER, OTHER, ROLES, TASKS, WORKER_STATES
 from digend.telemetry.figures import BUBBLE_CAUSES, FIGURES, figures
-from digend.telemetry.stages import task_stages
+from digend.telemetry.stages import followed, task_stages
 from digend.telemetry.timeline import STAGE_KINDS
 from digend.wire.records import Decision, EvaluationRecord, IdleRecord, Record, StepRecord, TaskFailure, TaskRecord
 from digend.wire.views import StatusView
@@ -23,7 +23,7 @@ TICK_S, TICKS_A_LOOK = 0.25, 4
 MAX_FIGURES = 128
 """Figures of one job: a reward with hundreds of components does not become hundreds of series."""
 
-_STAGES = {*STAGE_KINDS, "dispatch", *(f"assist_{stage}" for stage in STAGE_KINDS)}
+_STAGES = {*STAGE_KINDS, "dispatch", "idle", "bubble", *(f"assist_{stage}" for stage in STAGE_KINDS)}
 
 
 class DriverMetrics:
@@ -119,7 +119,8 @@ class DriverMetrics:
 
     def _idle(self, body: IdleRecord) -> None:
         seconds, role = (body.end_ns - body.start_ns) / 1e9, _role(body.worker)
-        self.board.add("digend_worker_seconds", seconds, role=role, stage="bubble" if body.bubble else "idle")
+        stage = followed(body.cause) or ("bubble" if body.bubble else "idle")
+        self.board.add("digend_worker_seconds", seconds, role=role, stage=_one_of(stage, _STAGES))
         if body.bubble:
             self.board.add("digend_bubble_seconds", seconds, role=role, cause=_one_of(body.cause, BUBBLE_CAUSES))
 

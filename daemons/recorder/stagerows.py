@@ -8,7 +8,7 @@ still sum to wall time.
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from digend.telemetry.stages import ABSENT, OTHER, StageTable
+from digend.telemetry.stages import ABSENT, OTHER, StageTable, followed
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -83,10 +83,11 @@ def _group(stage: str) -> str:
         return "bubble"
     if stage.startswith("idle"):
         return "idle"
-    return _GROUP_OF.get(stage, "work")
+    return _GROUP_OF.get(followed(stage) or stage, "work")
 
 
 def _colour(stage: str) -> str:
+    stage = followed(stage) or stage
     if stage.startswith("assist_"):
         return "assist"
     if stage in ("swap", "gather", "cast"):

@@ -92,6 +92,16 @@ class Forecast:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Restart:
+    """The trainer, or one of its ranks, was lost: the job went on from global step `global_step`."""
+
+    at_s: float
+    incarnation: int
+    global_step: int
+    reason: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Explanation:
     """`answers`: how often each; `searches`: decisions that searched, `exhausted`: how many of these ran out of
     budget. `decisions` are those of `global_step`, which ended its updates at `step_end_s` (None: not closed).
@@ -110,6 +120,7 @@ class Explanation:
     global_step: int | None
     step_end_s: float | None
     decisions: tuple[Answered, ...]
+    restarts: tuple[Restart, ...] = ()
 
 
 def explain(trail: Trail, global_step: int | None = None) -> Explanation | None:
@@ -140,6 +151,15 @@ def explain(trail: Trail, global_step: int | None = None) -> Explanation | None:
         global_step=step[1] + 1 if step else None,
         step_end_s=None if end_ns is None else trail.seconds(end_ns),
         decisions=tuple(answered(trail, asked) for asked in trail.of_step(step)) if step else (),
+        restarts=tuple(
+            Restart(
+                at_s=trail.seconds(at_ns),
+                incarnation=body.incarnation,
+                global_step=body.global_step,
+                reason=body.reason,
+            )
+            for at_ns, body in trail.restarts
+        ),
     )
 
 

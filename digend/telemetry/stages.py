@@ -7,7 +7,7 @@ never spread over the rest.
 The window runs from the job's first `preparing` or `running` to its end, or to the newest record while it
 runs. A worker that was lost or not there yet is `absent`; one of which the job asked nothing has no row. The
 names: a receipt's own stages (with `assist_` before them where the trainer generated), `switch`, `load`, `evaluate`,
-`checkpoint`, `dispatch` (what the driver and the wire took on top of the receipt), `idle: CAUSE`,
+`checkpoint`, `dispatch` (what the driver and the wire took on top of the receipt), `follows TASK`, `idle: CAUSE`,
 `bubble: CAUSE`, `absent`, `other`.
 
 `switch` is a trainer's change between training and generating: what its receipts name so (offload, load, restore), and
@@ -86,7 +86,20 @@ def _receipt_stages(record: TaskRecord, busy: int) -> Iterator[tuple[str, int]]:
     yield _OWN_STAGES.get(record.task, OTHER), left
 
 
+FOLLOWS = "follows "
+"""How the cause of an idle time begins that is none: another rank of the trainer does what rank 0 is leased."""
+
+
+def followed(cause: str) -> str:
+    """The stage of what a rank follows rank 0 in; "" where it idles."""
+    task = cause.removeprefix(FOLLOWS) if cause.startswith(FOLLOWS) else ""
+    return {**_OWN_STAGES, **_WHOLE_TASKS}.get(task, OTHER) if task else ""
+
+
 def idle_stage(record: IdleRecord) -> str:
+    """`idle: CAUSE`, `bubble: CAUSE`, or `follows TASK`."""
+    if followed(record.cause):
+        return record.cause
     return f"{'bubble' if record.bubble else 'idle'}: {record.cause}"
 
 

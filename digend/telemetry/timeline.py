@@ -10,7 +10,7 @@ the receipt has durations, not instants. A policy version is staged while tasks 
 from collections import deque
 from dataclasses import dataclass
 
-from digend.telemetry.stages import OTHER, idle_stage, task_stages
+from digend.telemetry.stages import OTHER, followed, idle_stage, task_stages
 from digend.wire.records import (
     EvaluationRecord,
     IdleRecord,
@@ -133,14 +133,15 @@ class Timeline:
         elif isinstance(body, StagingRecord):
             self._stagings.append(staging_span(body))
         elif isinstance(body, IdleRecord):
-            kind = "bubble" if body.bubble else "idle"
+            stage = followed(body.cause)
+            kind = _kind_followed(stage) if stage else "bubble" if body.bubble else "idle"
             span = Span(
                 worker=body.worker,
                 start_ns=body.start_ns,
                 end_ns=body.end_ns,
                 kind=kind,
                 title=idle_stage(body),
-                cause=body.cause,
+                cause="" if stage else body.cause,
             )
             self._extend([span])
         else:
@@ -151,6 +152,10 @@ class Timeline:
     def _extend(self, spans: list[Span]) -> None:
         self._spans.extend(spans)
         self.num_spans += len(spans)
+
+
+def _kind_followed(stage: str) -> str:
+    return "assist" if stage == "assist_generate" else STAGE_KINDS.get(stage, OTHER)
 
 
 def task_spans(record: TaskRecord) -> list[Span]:

@@ -63,6 +63,8 @@ class Trail:
         self.decisions: list[Asked] = []
         self.periods: list[Period] = []
         self.trainers: set[str] = set()
+        self.restarts: list[tuple[int, RestartRecord]] = []
+        """When, and what."""
         self._incarnation = 0
         self._started = False
         self._closed: set[Step] = set()
@@ -95,6 +97,7 @@ class Trail:
             self._closed.add((body.incarnation, body.global_step - 1))
         elif isinstance(body, RestartRecord):
             self._incarnation = body.incarnation
+            self.restarts.append((record.at_ns, body))
         elif isinstance(body, WorkerState) and body.role == "trainer":
             self.trainers.add(body.worker)
         elif isinstance(body, JobState) and body.state in ("preparing", "running") and not self._started:
@@ -156,9 +159,10 @@ class Trail:
         return own[index] if index >= 0 and at_ns < own[index].body.end_ns else None
 
     def trained(self, at_ns: int) -> Period | None:
-        """What the trainer was at."""
+        """What the trainer was at; of several ranks, the one that has the tasks."""
         found = (self.doing(trainer, at_ns) for trainer in sorted(self.trainers))
-        return next((period for period in found if period is not None), None)
+        there = [period for period in found if period is not None]
+        return next((period for period in there if isinstance(period.body, TaskRecord)), next(iter(there), None))
 
     def tasks_at(self, at_ns: int) -> list[TaskRecord]:
         """What all workers were at."""

@@ -100,6 +100,16 @@ def test_who_follows_idles_for_what_rank_0_does() -> None:
     assert waits[0] == waits[1] > 0, "a bubble of rank 0 is one of every rank"
 
 
+def test_who_has_all_weights_idles_while_rank_0_generates() -> None:
+    """Nothing is sharded, so a forward pass of rank 0 is rank 0's alone."""
+    simulation = cluster(ranked(2, replicas=2, generators=()), trainers(2))
+    ended(simulation)
+    idle = [body for body in bodies(simulation, IdleRecord) if body.worker == RANKS[1]]
+    assert {body.cause for body in idle if body.bubble} == {"generation", "reward"}
+    assert {"follows update", "follows prepare"} <= {body.cause for body in idle}
+    assert not any("generate" in body.cause for body in idle)
+
+
 def test_views_show_ranks() -> None:
     simulation = cluster(ranked(2), trainers(3))
     simulation.run(until=updating(simulation))

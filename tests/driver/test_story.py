@@ -10,12 +10,13 @@ import pytest
 from broker import events as e
 from broker.commands import SendTask
 from broker.harness import Simulation
+from broker.harness_engine import Slot
 from daemons.driver.story import Story
 from digend.wire.records import IdleRecord
 from digend.wire.story import StoryCursor, Transition
 from digend.wire.subjects import Subject, parsed
 from digend.wire.tasks import GenerateTask
-from tests.broker.support import GENERATOR, TRAINER, S, bodies, finished, job, simulate
+from tests.broker.support import GENERATOR, TIMES, TRAINER, S, bodies, finished, job, simulate
 
 
 def story(simulation: Simulation, subject: str, page: int = 10**9) -> list[Transition]:
@@ -147,6 +148,28 @@ def test_a_worker_with_its_sessions_and_its_losses() -> None:
     frozen = story(eventful(), "n/generator/1")
     assert any(each.what == "torpid" and "no heartbeat for" in each.cause for each in frozen)
     assert any(each.what == "evicted" for each in frozen)
+
+
+def test_a_rank_from_meeting_to_leaving() -> None:
+    trainers = [Slot(name=f"n/trainer/{slot}", role="trainer") for slot in range(2)]
+    spec = job(ranks=2, num_global_steps=3, generators=())
+    simulation = Simulation(TIMES, trainers, persist_ns=0)
+    simulation.submit(spec)
+    simulation.run(until=lambda: bool(simulation.world.ledger))
+    simulation.kill("n/trainer/1", back_ns=S)
+    simulation.run()
+    told = story(simulation, "n/trainer/0")
+    ranks = [each for each in told if "epoch" in each.what or "told to meet" in each.what]
+    assert whats(ranks)[:5] == [
+        "told to open the store of epoch 1",
+        "opened the store of epoch 1",
+        "told to meet the others as rank 0 of 2",
+        "met the other ranks, epoch 1",
+        "told to leave the ranks of epoch 1",
+    ]
+    assert ranks[4].cause.startswith("trainer rank 1 (n/trainer/1) was lost")
+    (restarted,) = [each for each in story(simulation, "j1") if each.what.startswith("incarnation 1 goes on")]
+    assert restarted.cause == ranks[4].cause
 
 
 def test_a_job_with_its_causes() -> None:

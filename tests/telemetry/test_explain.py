@@ -146,6 +146,26 @@ def test_a_switch_is_split_into_its_parts() -> None:
     assert explained(ran("never", times=times)).switches is None
 
 
+def test_restarts_are_told_with_what_was_lost() -> None:
+    records = stream(
+        (0, r.JobState(state="preparing", reason="")),
+        (7, r.RestartRecord(incarnation=1, global_step=2, reason="trainer rank 1 (n/trainer/1) was lost: killed")),
+    )
+    found = explain(Trail(records))
+    assert found is not None
+    (restart,) = found.restarts
+    assert (restart.at_s, restart.incarnation, restart.global_step) == (7.0, 1, 2)
+    assert "restarted  at 7.000 s from global step 2: trainer rank 1 (n/trainer/1) was lost: killed" in job_lines(found)
+
+
+def test_of_several_ranks_the_one_with_the_task_is_what_the_trainer_is_at() -> None:
+    lost = r.WorkerState(worker="a", role="trainer", state="joined", reason="")
+    trail = Trail(stream((0, lost), idle(1, 5, "follows update", "a", bubble=False), task("b", "update", 1, 5)))
+    period = trail.trained(2 * S)
+    assert period is not None
+    assert period.body.worker == "b"
+
+
 def test_bubbles_are_summed_by_worker_and_cause_the_biggest_first() -> None:
     simulation = ran("never", num_rewards=1)
     found = explained(simulation)
