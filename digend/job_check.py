@@ -13,7 +13,7 @@ from typing import Any, Protocol
 from pydantic import BaseModel
 
 from digend import plugins
-from digend.config.agreement import job_complaints, prompt_complaints
+from digend.config.agreement import evaluation_warning, job_complaints, prompt_complaints
 from digend.config.checking import validated
 from digend.config.errors import ConfigError, Problem, require
 from digend.config.job import JobConfig, MetricConfig, RewardConfig
@@ -33,7 +33,7 @@ _NOWHERE = Source(path="", text="", table={})
 class JobInputs:
     """A job file and the files it names, all valid. `eval_prompts` None: the training prompts serve.
 
-    `warnings`: what algorithm and rewards know to go wrong, a line each, beginning with the key.
+    `warnings`: what algorithm, rewards and evaluation are known to go wrong by, a line each, beginning with the key.
     """
 
     config: JobConfig
@@ -77,7 +77,11 @@ def read_job(path: str | os.PathLike[str], overrides: Sequence[str] = ()) -> Job
         config=config,
         prompts=prompts,
         eval_prompts=eval_prompts or None,
-        warnings=(*_algorithm_warnings(config), *_reward_warnings(config)),
+        warnings=(
+            *_algorithm_warnings(config),
+            *_reward_warnings(config),
+            *evaluation_warning(config, len(eval_prompts or prompts)),
+        ),
     )
 
 

@@ -14,6 +14,7 @@ from pathlib import Path
 from broker.core import Core
 from daemons.driver.archive import Archive
 from daemons.driver.refusal import Refusal
+from digend.checkpoint_names import MANIFEST, checkpoints_in
 from digend.config.job import JobConfig
 from digend.exitcodes import ExitCode
 from digend.plugins import algorithm_spec
@@ -21,7 +22,7 @@ from digend.wire.refs import CheckpointRef
 from digend.wire.requests import ForkOf
 from digend.wire.views import JobDetail
 
-STATE, MANIFEST, AVERAGES = "state.json", "manifest.json", "averages.safetensors"
+STATE, AVERAGES = "state.json", "averages.safetensors"
 """Files of a checkpoint (digend.engines.checkpoints)."""
 
 _KEYS = (
@@ -89,9 +90,9 @@ def _checkpoints(detail: JobDetail) -> Path:
 
 
 def _of_step(job: str, folder: Path, global_step: int) -> Path:
-    found = {int(each.parent.name.partition("-")[2]): each.parent for each in folder.glob(f"step-[0-9]*/{MANIFEST}")}
+    found = checkpoints_in(folder)
     if global_step not in found:
-        there = ", ".join(map(str, sorted(found))) or "none"
+        there = ", ".join(map(str, found)) or "none"
         raise Refusal(
             ExitCode.NOT_FOUND,
             f"job {job} has no checkpoint of global step {global_step} in {folder}: there are {there}",
@@ -111,7 +112,7 @@ def _reference(job: str, path: Path, node: str) -> CheckpointRef:
             digest=digest,
             node=node,
         )
-    except (OSError, ValueError, KeyError) as error:
+    except (OSError, ValueError, KeyError, TypeError) as error:
         raise Refusal(ExitCode.NOT_FOUND, f"checkpoint {path} cannot be read: {error}") from error
 
 

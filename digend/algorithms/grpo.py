@@ -25,6 +25,8 @@ OldLogProb = Literal["current", "rollout", "recompute"]
 
 LOOSE_CLIP_RANGE = 0.05
 """From here on nothing is ever clipped; PPO's .2 is a common mistake."""
+TIGHT_CLIP_RANGE = 2.0**-23
+"""Below it float32 has no ratio between 1 and the bound: whatever moves is clipped."""
 
 
 class GrpoOptions(BaseModel):
@@ -114,6 +116,11 @@ def grpo_warnings(options: BaseModel, config: JobConfig) -> Iterator[str]:
         yield (
             f"algorithm.options.clip_range = {options.clip_range:g}: nothing will ever be clipped; "
             "log-probs are means over a sample's dimensions, and usual ranges are 1e-5 to 1e-3"
+        )
+    if options.clip_range < TIGHT_CLIP_RANGE:
+        yield (
+            f"algorithm.options.clip_range = {options.clip_range:g}: less than float32 can tell from 1, so every pair "
+            "that moves is clipped; usual ranges are 1e-6 to 1e-3"
         )
     if config.sampling.kernel == "cps" and options.kl_coefficient > 0:
         yield (

@@ -19,6 +19,9 @@ Complaint = tuple[str, str]
 MAX_IPC_BYTES = 107
 """Longest path of a Unix socket on Linux: sun_path has 108 bytes, the last is 0."""
 
+MANY_EVALUATED = 10_000
+"""Samples that no evaluation of a small job reaches."""
+
 ANY_HOST = ("*", "0.0.0.0", "[::]")
 """Every interface: nothing that others could connect to."""
 
@@ -92,6 +95,21 @@ def prompt_complaints(config: JobConfig, num_prompts: int) -> Iterator[Complaint
         yield (
             "data.prompts_per_rollout",
             f"a rollout has {wanted} distinct prompts, and the prompts file has only {num_prompts}",
+        )
+
+
+def evaluation_warning(config: JobConfig, num_prompts: int) -> Iterator[str]:
+    """Where evaluation would draw many more samples than training; `num_prompts`: of evaluation."""
+    if not config.eval.enabled:
+        return
+    between = (config.training.global_steps - 1) // config.eval.every if config.eval.every else 0
+    evaluated = num_prompts * (2 * config.eval.samples + between * config.eval.during_samples)
+    rollouts = -(-config.training.global_steps // config.training.updates_per_rollout)
+    trained = rollouts * config.data.prompts_per_rollout * config.data.samples_per_prompt
+    if evaluated > max(trained, MANY_EVALUATED):
+        yield (
+            f"eval: {num_prompts} prompts make {evaluated} samples over the job, training draws {trained}: name fewer "
+            "in eval.prompts, or lower eval.samples and eval.during_samples"
         )
 
 

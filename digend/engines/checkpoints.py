@@ -23,10 +23,11 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 
+from digend.checkpoint_names import MANIFEST, checkpoint_name, checkpoints_in
 from digend.engines.digests import file_digest
 from digend.engines.protocols import TaskFault
 
-WEIGHTS, OPTIMIZER, STATE, MANIFEST = "weights.safetensors", "optimizer.safetensors", "state.json", "manifest.json"
+WEIGHTS, OPTIMIZER, STATE = "weights.safetensors", "optimizer.safetensors", "state.json"
 AVERAGES, MASTERS = "averages.safetensors", "masters.safetensors"
 _OPTIONAL = (AVERAGES, MASTERS)
 PIPELINE, LORA = "pipeline", "lora"
@@ -61,7 +62,7 @@ class Checkpoint:
 
 
 def checkpoint_folder(runs_dir: Path, job: str, global_step: int) -> Path:
-    return runs_dir / job / "checkpoints" / f"step-{global_step:06d}"
+    return runs_dir / job / "checkpoints" / checkpoint_name(global_step)
 
 
 def write_checkpoint(folder: Path, checkpoint: Checkpoint, keep: int, extras: Callable[[Path], None]) -> str:
@@ -102,7 +103,7 @@ def read_checkpoint(folder: Path, digest: str = "") -> Checkpoint:
         weights = load_file(folder / WEIGHTS)
         optimizer = load_file(folder / OPTIMIZER)
         averages, masters = (load_file(folder / name) if (folder / name).exists() else {} for name in _OPTIONAL)
-    except (OSError, ValueError, TypeError, KeyError, SafetensorError) as error:
+    except (OSError, ValueError, TypeError, KeyError, AttributeError, SafetensorError) as error:
         raise TaskFault("checkpoint", f"checkpoint {folder} cannot be read: {error}") from error
     return Checkpoint(
         state,
@@ -180,7 +181,7 @@ def _sweep(parent: Path) -> None:
 
 def _prune(written: Path, keep: int) -> None:
     """Delete all but the newest `keep`, the one just written and final ones."""
-    newest_first = sorted(written.parent.glob("step-*"), key=lambda path: path.name, reverse=True)
+    newest_first = list(reversed(checkpoints_in(written.parent).values()))
     for folder in newest_first[keep:]:
         if folder != written and not (folder / PIPELINE).is_dir():
             shutil.rmtree(folder, ignore_errors=True)

@@ -9,6 +9,7 @@ import shutil
 from dataclasses import dataclass
 from pathlib import Path
 
+from digend.checkpoint_names import checkpoints_in
 from digend.config.loader import load_job as load_job_file
 from digend.engines.checkpoints import Checkpoint, read_checkpoint
 from digend.engines.jobs import Job, load_job
@@ -45,13 +46,13 @@ def export(run: Path, folder: Path, *, global_step: int | None, ema: bool, merge
     source = _checkpoint_folder(run, global_step)
     try:
         checkpoint = read_checkpoint(source)
+        tensors = averaged(EMA, checkpoint) if ema else checkpoint.weights
+        if not tensors:
+            raise CannotExport(f"{source} holds no moving average: the job has no training.ema_decay")
         job = _loaded(run, checkpoint)
+        job.policy.load(tensors)
     except TaskFault as error:
         raise CannotExport(str(error)) from error
-    tensors = averaged(EMA, checkpoint) if ema else checkpoint.weights
-    if not tensors:
-        raise CannotExport(f"{source} holds no moving average: the job has no training.ema_decay")
-    job.policy.load(tensors)
     form = "lora" if job.policy.form == "lora" and not merge else "pipeline"
     _write(job, folder, form, {"checkpoint": str(source), "ema": ema, **_origin(checkpoint)})
     state = checkpoint.state
@@ -61,7 +62,7 @@ def export(run: Path, folder: Path, *, global_step: int | None, ema: bool, merge
 
 
 def _checkpoint_folder(run: Path, global_step: int | None) -> Path:
-    found = {int(each.name.partition("-")[2]): each for each in sorted((run / "checkpoints").glob("step-[0-9]*"))}
+    found = checkpoints_in(run / "checkpoints")
     if not found:
         raise CannotExport(f"{run} has no checkpoint yet")
     step = max(found) if global_step is None else global_step

@@ -190,3 +190,12 @@ def test_the_kl_of_cps_is_warned_of_whatever_the_guidance(guidance_scale: float)
     assert line.startswith("algorithm.options.kl_coefficient = 0.04: with kernel cps")
     assert not list(spec.warnings(of(), job))
     assert not list(spec.warnings(of(kl_coefficient=0.04), config(guidance_scale=guidance_scale)))
+
+
+@pytest.mark.parametrize(
+    ("clip_range", "words"), [(1e-300, "every pair that moves is clipped"), (0.2, "nothing will ever")]
+)
+def test_clip_ranges_that_do_nothing_or_too_much_are_warned_of(clip_range: float, words: str) -> None:
+    (line,) = spec.warnings(of(clip_range=clip_range), config())
+    assert words in line
+    assert not list(spec.warnings(of(clip_range=2e-6), config()))

@@ -11,6 +11,8 @@ from pyarrow import parquet
 
 from digend.config.errors import ConfigError
 from digend.config.prompts import PromptRow, packed_prompts, read_prompts, unpacked_prompts
+from digend.job_check import read_job
+from tests.config.support import write_job
 
 ROWS = [
     PromptRow('a sign that says "open, now"', {"target": "open, now", "difficulty": "1"}),
@@ -100,3 +102,17 @@ def test_an_upload_that_is_no_text_is_refused() -> None:
     for content in (b'[["a \\ud800", {}]]', b'[["a", {"\\ud800": "b"}]]', b"[" * 100_000):
         with pytest.raises(ValueError, match=r"expected \[text, metadata\]|recursion"):
             unpacked_prompts(content)
+
+
+def test_a_hundred_thousand_prompts_and_an_evaluation_of_them_all_is_warned_of(tmp_path: Path) -> None:
+    rows = range(100_000)
+    table = pyarrow.table({"prompt": [f"a red circle {at}" for at in rows], "target": [str(at) for at in rows]})
+    parquet.write_table(table, tmp_path / "many.parquet")
+    job = write_job(tmp_path)
+    inputs = read_job(job, ["data.prompts=many.parquet"])
+    assert len(inputs.prompts) == 100_000
+    assert inputs.prompts[99_999].metadata == {"target": "99999"}
+    (warning,) = inputs.warnings
+    assert warning.startswith("eval: 100000 prompts make 800000 samples over the job, training draws 16")
+    assert not read_job(job, ["data.prompts=many.parquet", "eval.enabled=false"]).warnings
+    assert not read_job(job, ["data.prompts=many.parquet", "eval.prompts=prompts.txt"]).warnings

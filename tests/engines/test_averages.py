@@ -1,5 +1,6 @@
 """Averages of the policy: the moving one that evaluation uses, and the one that samples for DiffusionNFT."""
 
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Literal
@@ -163,3 +164,19 @@ def test_learning_rates(flux_folder: Path) -> None:
     assert rates("constant") == pytest.approx([0, 0.4, 0.8, 0.8, 0.8, 0.8, 0.8])
     assert rates("linear") == pytest.approx([0, 0.4, 0.8, 0.6, 0.4, 0.2, 0])
     assert rates("cosine")[2:] == pytest.approx([0.8, 0.4 + 0.4 * 0.5**0.5, 0.4, 0.4 - 0.4 * 0.5**0.5, 0], abs=1e-12)
+
+
+@pytest.mark.parametrize(("make", "average"), [(with_average, EMA), (with_nft, OLD)])
+def test_a_global_step_without_samples_moves_no_average(
+    flux_folder: Path, tmp_path: Path, make: Callable[[Path], Any], average: str
+) -> None:
+    """Z = 0: no optimizer step, the same version, weights and average as they were."""
+    on = bench("trainer", make(flux_folder), tmp_path)
+    on.one_step(0)
+    before, weights = copies(on, average), on.values()
+    empty = on.commit(version=1, step=1, micro_batches=(), z=0)
+    assert (empty.weights, empty.gradient_norm) == (None, 0.0)
+    assert empty.skipped == "Z = 0: no sample was selected"
+    assert same(copies(on, average), before)
+    assert same(on.values(), weights)
+    assert on.engine.applied(JOB) == (1, 2, ())

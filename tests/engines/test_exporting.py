@@ -1,7 +1,10 @@
 """Exported files draw, in stock diffusers, what the run's own policy draws; what there is not is refused by name."""
 
+import json
+import shutil
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -133,3 +136,70 @@ def test_by_command(tmp_path: Path, lora: tuple[Bench, Path]) -> None:
     missing = digenctl("other", "--global-step", "9")
     assert missing.returncode == ExitCode.NOT_FOUND
     assert "there are 1, 2; the nearest is 2" in missing.stderr
+
+
+def cut(path: Path) -> None:
+    path.write_bytes(path.read_bytes()[:-100])
+
+
+def flip(path: Path) -> None:
+    data = bytearray(path.read_bytes())
+    data[-1] ^= 1
+    path.write_bytes(data)
+
+
+def other_weights(folder: Path) -> None:
+    """A manifest that is true of a file whose tensors are not the job's."""
+    from safetensors.torch import load_file, save_file
+
+    from digend.engines.digests import file_digest
+
+    tensors = load_file(folder / "weights.safetensors")
+    tensors.pop(sorted(tensors)[0])
+    save_file(tensors, folder / "weights.safetensors")
+    manifest = json.loads((folder / "manifest.json").read_text())
+    manifest["files"]["weights.safetensors"] = {
+        "bytes": (folder / "weights.safetensors").stat().st_size,
+        "blake2b": file_digest(folder / "weights.safetensors"),
+    }
+    (folder / "manifest.json").write_text(json.dumps(manifest))
+
+
+@pytest.mark.parametrize(
+    ("damage", "words"),
+    [
+        (lambda at: cut(at / "weights.safetensors"), "weights.safetensors has .* bytes, the manifest says"),
+        (lambda at: flip(at / "weights.safetensors"), "weights.safetensors differs from its digest"),
+        (lambda at: flip(at / "optimizer.safetensors"), "optimizer.safetensors differs from its digest"),
+        (lambda at: (at / "averages.safetensors").unlink(), "averages.safetensors is missing"),
+        (lambda at: (at / "manifest.json").write_text("{"), "cannot be read"),
+        (lambda at: (at / "manifest.json").write_text("[]"), "cannot be read"),
+        (lambda at: (at / "manifest.json").write_text('{"files": []}'), "cannot be read|does not name"),
+        (lambda at: (at / "manifest.json").write_text('{"files": {"weights.safetensors": 1}}'), "does not name"),
+        (other_weights, r"bound \d+ of \d+: missing"),
+    ],
+)
+def test_a_damaged_checkpoint_is_refused_by_name_and_nothing_is_written(
+    tmp_path: Path, lora: tuple[Bench, Path], damage: Callable[[Path], object], words: str
+) -> None:
+    run = tmp_path / "run"
+    shutil.copytree(lora[1], run)
+    damage(run / "checkpoints" / "step-000002")
+    with pytest.raises(CannotExport, match=words):
+        export(run, tmp_path / "out", global_step=2, ema=False, merge=False)
+    assert not (tmp_path / "out").exists()
+    assert export(run, tmp_path / "out", global_step=1, ema=False, merge=False).version == 1
+
+
+def test_what_is_not_named_like_a_checkpoint_is_none(tmp_path: Path, lora: tuple[Bench, Path]) -> None:
+    """A person's copy, and one that has lost its manifest: the newest of the others is taken."""
+    run = tmp_path / "run"
+    shutil.copytree(lora[1], run)
+    folder = run / "checkpoints"
+    for name in ("step-000002.keep", "step-0000099x", "step-old"):
+        shutil.copytree(folder / "step-000001", folder / name)
+    shutil.copytree(folder / "step-000001", folder / "step-000050")
+    (folder / "step-000050" / "manifest.json").unlink()
+    assert export(run, tmp_path / "newest", global_step=None, ema=False, merge=False).global_step == 2
+    with pytest.raises(CannotExport, match="there are 1, 2; the nearest is 2"):
+        export(run, tmp_path / "none", global_step=50, ema=False, merge=False)
