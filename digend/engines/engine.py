@@ -212,6 +212,7 @@ class LocalEngine:
                     if self._scores(config) and peers.rank == 0:
                         self._scorers = scoring.build_scorers(config, self._device, self._reward_paths)
                     self._trainer = _build_trainer(job) if self._role == "trainer" else None
+                _check_base(job)
                 if self._trainer is not None:
                     _restore(job, self._trainer, task)
                     self._offloading = offloading_of(job, self._trainer)
@@ -346,6 +347,15 @@ def _build_trainer(job: Job) -> Trainer:
     if job.config.training.gradient_checkpointing:
         _checkpoint_gradients(job)
     return Trainer(job, objective)
+
+
+def _check_base(job: Job) -> None:
+    """All ranks must have loaded the same weights. Raises TaskFault("model") that names both digests."""
+    peers = job.layout.peers
+    first = peers.share(job.base_digest.encode()).decode()
+    with peers.agreed():
+        if job.base_digest != first:
+            raise TaskFault("model", f"{job.config.model.path} is {job.base_digest} here, on rank 0 it is {first}")
 
 
 def _restore(job: Job, trainer: Trainer, task: PrepareTask) -> None:

@@ -4,7 +4,6 @@ Owns what a checkpoint of a job holds and which checkpoints a job accepts: of th
 parameters that it trains. Invariant: after `restore`, the next commit gives the bits it would have given.
 """
 
-from contextlib import nullcontext
 from pathlib import Path
 
 import torch
@@ -47,8 +46,7 @@ def save(job: Job, trainer: Trainer, task: CheckpointTask, runs_dir: Path, conte
         if task.final:
             _write_pipeline(job, checkpoint, hidden)
 
-    with peers.on_own():
-        digest = write_checkpoint(folder, checkpoint, job.config.checkpoint.keep, extras)
+    digest = write_checkpoint(folder, checkpoint, job.config.checkpoint.keep, extras)
     return CheckpointResult(path=str(folder), digest=digest, pipeline=str(folder / PIPELINE) if task.final else None)
 
 
@@ -79,11 +77,17 @@ def _checkpoint(job: Job, trainer: Trainer, task: CheckpointTask, context: Conte
 def _write_pipeline(job: Job, checkpoint: Checkpoint, folder: Path) -> None:
     """What evaluation saw: the moving average where there is one. Weights in shards are put into a model of their own,
     on the CPU."""
-    with job.policy.using(EMA) if not job.layout.generates_together else nullcontext():
-        model = job.model if not job.layout.generates_together else _on_cpu(job, checkpoint)
-        model.save(str(folder / PIPELINE))
-        if job.policy.form == "lora":
-            model.save_adapter(str(folder / LORA))
+    if job.layout.generates_together:
+        _write_model(_on_cpu(job, checkpoint), job.policy.form, folder)
+        return
+    with job.policy.using(EMA):
+        _write_model(job.model, job.policy.form, folder)
+
+
+def _write_model(model: Model, form: str, folder: Path) -> None:
+    model.save(str(folder / PIPELINE))
+    if form == "lora":
+        model.save_adapter(str(folder / LORA))
 
 
 def _on_cpu(job: Job, checkpoint: Checkpoint) -> Model:
@@ -98,11 +102,16 @@ def restore(job: Job, trainer: Trainer, folder: str, version: int, digest: str =
 
     Raises TaskFault("checkpoint") that names what does not fit.
     """
-    peers, layout = job.layout.peers, job.layout
+    peers = job.layout.peers
     with peers.agreed(patient=True):
         read = read_checkpoint(Path(folder), digest) if peers.rank == 0 else None
     checkpoint = shared(read, peers)
-    state = checkpoint.state
+    with peers.agreed():
+        _load(job, trainer, checkpoint, folder, version)
+
+
+def _load(job: Job, trainer: Trainer, checkpoint: Checkpoint, folder: str, version: int) -> None:
+    state, layout = checkpoint.state, job.layout
     for name, found, wanted in (
         ("version", state.version, version),
         ("base model's digest", state.base_digest, job.base_digest),

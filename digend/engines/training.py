@@ -113,7 +113,7 @@ class Trainer:
             table.add(forward, losses)
             done += 0 if forward.padding else len(forward.pairs)
             context.progress(done, total)
-        layout.end_passes(self._parameters)
+        layout.end_passes(self._parameters, context)
 
     def commit(self, task: CommitTask, context: Context) -> CommitResult:
         """Scale by z0 / z, clip, step, publish. A gradient that is not finite closes the step without one."""

@@ -117,6 +117,16 @@ def test_evaluation_prompts_are_read_too(tmp_path: Path) -> None:
             "global_steps = 2\nbetas = [0.9, 1.0]",
             ":26: training.betas[1] = 1.0: expected list of 2",
         ),
+        (
+            "global_steps = 2",
+            "global_steps = 2\nranks = 4\nreplicas = 3",
+            ":27: training.replicas: must divide training.ranks = 4: 1, 2, 4",
+        ),
+        (
+            "global_steps = 2",
+            'global_steps = 2\nranks = 2\noptimizer = "adafactor"',
+            ":27: training.optimizer: adafactor needs whole matrices on every rank",
+        ),
         ('path = "model"', 'path = "model"\noptions = { when = 1979-05-27 }', "model.options.when = 1979-05-27"),
         ('path = "model"', 'path = "mo\\u0000del"', 'model.path = "mo\\u0000del": has a NUL character'),
         (

@@ -7,6 +7,7 @@ import json
 import os
 import signal
 import sys
+import threading
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -22,7 +23,7 @@ from tests.engines.world import MemoryContext
 @dataclass(kw_only=True)
 class Order:
     """Join and follow. At progress call `at` of a task, counted from the first: `die`, or have the lease revoked
-    (`cancel`). `gradients`: afterwards this rank's parts go into that file."""
+    (`cancel`); `leave`: after half a second, from another thread. `gradients`: where its parts go afterwards."""
 
     ranks: dict[str, Any]
     at: int = 0
@@ -55,6 +56,8 @@ def obey(engine: LocalEngine, order: Order) -> str:
     context.order = order
     try:
         engine.join(Ranks(**order.ranks))
+        if order.what == "leave":
+            threading.Timer(0.5, engine.leave).start()
         engine.follow(context)
         outcome = "left"
     except TaskFault as fault:

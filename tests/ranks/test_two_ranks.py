@@ -105,6 +105,27 @@ def test_a_base_that_is_not_there_is_everybodys_error(crew: Crew, tmp_path: Path
     assert crew.answers() == ["left"]
 
 
+def test_errors_before_and_after_the_passes_leave_the_ranks_together(crew: Crew, flux_folder: Path) -> None:
+    on = crew.bench(config_of(flux_folder, 2, **LORA))
+    with pytest.raises(TaskFault) as fault:
+        on.commit(micro_batches=(0,))
+    assert fault.value.error.reason == "applied"
+    global_steps(on, [0])
+    on.engine._runs_dir = flux_folder / "model_index.json"
+    with pytest.raises(TaskFault) as fault:
+        checkpoint(on, 1)
+    assert fault.value.error.reason == "checkpoint"
+    on.engine._runs_dir = crew.root / "runs"
+    assert checkpoint(on, 1).digest
+    assert crew.leave(on) == ["left"]
+
+
+def test_leaving_from_another_thread_ends_what_a_follower_waits_for(crew: Crew) -> None:
+    engine = crew.form(2, 2, orders={1: {"what": "leave"}})
+    assert crew.answers() == ["rank_lost: rank 1 was told to leave"]
+    engine.leave()
+
+
 def test_a_rank_that_is_told_to_stop_is_lost_to_the_others(crew: Crew, flux_folder: Path) -> None:
     on = crew.bench(config_of(flux_folder, 2, **LORA), orders={1: {"what": "cancel", "at": 2}})
     with pytest.raises(TaskFault) as fault:

@@ -11,7 +11,7 @@ the rest. Any other error leaves the ranks out of step, so whoever meets one clo
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from datetime import timedelta
 
 import msgpack
@@ -25,6 +25,8 @@ from digend.wire.ranks import Ranks
 
 REPLICATE, SHARD = "replicate", "shard"
 FIRST_POLL_S, LONGEST_POLL_S = 0.001, 0.02
+LOST = "lost"
+"""Key of the rank that gave up."""
 PATIENCE_S = 3600.0
 """What loading a model may take on one rank longer than on another."""
 
@@ -58,9 +60,16 @@ class Joined:
         if distributed.is_initialized():
             distributed.destroy_process_group()
 
-    def excuses(self, error: BaseException) -> bool:
-        """Whether the ranks are in step in spite of this error."""
-        return error is self._excused
+    def excuses(self, error: BaseException | None) -> bool:
+        """Whether the ranks are in step in spite of this error, or of what it was made of."""
+        while error is not None and error is not self._excused:
+            error = error.__cause__
+        return error is not None
+
+    def say_lost(self) -> None:
+        """To those that wait for this rank in the store."""
+        with suppress(RuntimeError):
+            self.store.set(LOST, str(self.rank))
 
     @staticmethod
     def is_loss(error: BaseException) -> bool:
@@ -83,6 +92,21 @@ class Joined:
             if self.is_loss(raised):
                 raise
             error = raised
+        self._agree(error, patient=patient)
+
+    @contextmanager
+    def settled(self) -> Iterator[None]:
+        """Around a whole task: what it raises where no rank waits for another, on one rank or on all, all raise."""
+        error: Exception | None = None
+        try:
+            yield
+        except TaskFault as raised:
+            if self.is_loss(raised) or self.excuses(raised) or isinstance(raised.__cause__, torch.OutOfMemoryError):
+                raise  # The others know, or wait for this rank in the middle of a pass.
+            error = raised
+        self._agree(error, patient=True)
+
+    def _agree(self, error: Exception | None, *, patient: bool) -> None:
         if patient:
             self._await_all()
         blamed = self._blamed(error is not None)
@@ -93,14 +117,6 @@ class Joined:
         if not self.is_loss(answer) and not (blamed and isinstance(answer, Cancelled)):
             self._excused = answer
         raise answer
-
-    @contextmanager
-    def on_own(self) -> Iterator[None]:
-        try:
-            yield
-        except BaseException as error:
-            self._excused = error
-            raise
 
     def _blamed(self, failed: bool) -> int | None:
         """The lowest rank that failed."""
@@ -123,6 +139,8 @@ class Joined:
         """
         deadline, pause = time.monotonic() + limit_s, FIRST_POLL_S
         while not self.store.check(keys):
+            if self.store.check([LOST]):
+                raise TaskFault("rank_lost", f"rank {self.store.get(LOST).decode()} has given up")
             if self._left.is_set():
                 raise TaskFault("rank_lost", f"rank {self.rank} was told to leave")
             if time.monotonic() > deadline:

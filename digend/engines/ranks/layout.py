@@ -35,7 +35,7 @@ class Layout(Protocol):
 
     def begin_pass(self, *, last: bool) -> None: ...
 
-    def end_passes(self, parameters: Iterable[Parameter]) -> None: ...
+    def end_passes(self, parameters: Iterable[Parameter], context: Context) -> None: ...
 
     def begin_step(self) -> None:
         """Before the weights change."""
@@ -72,7 +72,7 @@ class OneRank:
     def begin_pass(self, *, last: bool) -> None:
         return None
 
-    def end_passes(self, parameters: Iterable[Parameter]) -> None:
+    def end_passes(self, parameters: Iterable[Parameter], context: Context) -> None:
         return None
 
     def begin_step(self) -> None:

@@ -107,7 +107,8 @@ class Membership:
         with self._at_work(), self._in_step() as (peers, commands):
             with context.stage("gather"):
                 commands.give(Command("run", task, blobs=blobs))
-            return act(task, HandedContext(context, peers, blobs))
+            with peers.settled():
+                return act(task, HandedContext(context, peers, blobs))
 
     def end(self, job: str) -> None:
         """Rank 0: the others unload a job too."""
@@ -129,7 +130,7 @@ class Membership:
 
     def _obey(self, task: TaskBody, context: Context, blobs: Blobs, act: Act) -> None:
         try:
-            with self._in_step() as (peers, _):
+            with self._in_step() as (peers, _), peers.settled():
                 act(task, HandedContext(context, peers, blobs))
         except Exception as error:
             if self._joined is None:
@@ -170,6 +171,7 @@ class Membership:
             if joined.excuses(error):
                 raise
             self._lost = not self._left.is_set()
+            joined.say_lost()
             self._close()
             if joined.is_loss(error) and not isinstance(error, TaskFault):
                 reason = str(error).partition(". ")[0]

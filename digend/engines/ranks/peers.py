@@ -23,10 +23,6 @@ class Peers(Protocol):
         """What the body raises on one rank is raised on all. `patient`: bodies may take very unequal times."""
         ...
 
-    def on_own(self) -> AbstractContextManager[None]:
-        """What the body raises concerns this rank alone: the others have nothing to wait for."""
-        ...
-
     def add_up(self, table: Tensor) -> Tensor:
         """The sum of every rank's CPU tensor, in place."""
         ...
@@ -43,9 +39,6 @@ class Alone:
     size = 1
 
     def agreed(self, *, patient: bool = False) -> AbstractContextManager[None]:
-        return nullcontext()
-
-    def on_own(self) -> AbstractContextManager[None]:
         return nullcontext()
 
     def add_up(self, table: Tensor) -> Tensor:

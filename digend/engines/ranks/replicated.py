@@ -35,9 +35,12 @@ class Replicated:
     def begin_pass(self, *, last: bool) -> None:
         return None
 
-    def end_passes(self, parameters: Iterable[Parameter]) -> None:
+    def end_passes(self, parameters: Iterable[Parameter], context: Context) -> None:
         """A parameter that no rank's passes touched has no gradient, here as on one rank."""
-        known = list(parameters)
+        with context.stage("gather"):
+            self._sum(list(parameters))
+
+    def _sum(self, known: Sequence[Parameter]) -> None:
         touched = self.peers.add_up(torch.tensor([int(each.grad is not None) for each in known]))
         gradients = []
         for parameter, count in zip(known, touched.tolist(), strict=True):

@@ -47,7 +47,7 @@ class Sharded:
             module.set_requires_all_reduce(last, recurse=False)
             module.set_reshard_after_backward(last or self._reshard, recurse=False)
 
-    def end_passes(self, parameters: Iterable[Parameter]) -> None:
+    def end_passes(self, parameters: Iterable[Parameter], context: Context) -> None:
         return None
 
     def begin_step(self) -> None:
