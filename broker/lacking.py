@@ -6,7 +6,7 @@ Decides nothing. Must not know who has which worker now (`broker.order` says who
 from difflib import get_close_matches
 
 from broker.placement import in_pool, involved, serves, trainers
-from broker.ranks import bound, choose, shortage
+from broker.ranks import bound, choose, shortage, taken
 from broker.spec import JobSpec
 from broker.state import Job, State, Worker
 
@@ -18,7 +18,8 @@ def lacking(state: State, job: Job) -> str:
 
 def _lacks_trainer(state: State, job: Job) -> str:
     if job.spec.ranks > 1:
-        return "" if bound(state, job) or choose(state, job, ()) else shortage(state, job)
+        reserved = taken(state, job) if job.active else {}
+        return "" if bound(state, job) or choose(state, job, reserved) else shortage(state, job, reserved)
     if job.trainer is not None and job.trainer in state.workers:
         return ""
     found = trainers(state, job)

@@ -14,7 +14,7 @@ from broker.microbatch import MicroBatch
 from broker.order import free_trainers
 from broker.placement import in_pool, involved, trainer_of
 from broker.plan import plan_evaluation, plan_rollout
-from broker.ranks import bind, bound, dissolve, form
+from broker.ranks import bind, bound, dissolve, form, taken
 from broker.scoring import means, resolve, usable
 from broker.state import Evaluation, Job, Kept, State
 from broker.step_report import step_record, version_gap
@@ -80,8 +80,7 @@ def _bind(state: State, job: Job) -> None:
     """A trainer of its own; another one where that is gone, and one is free that has its checkpoint. So for ranks."""
     there = trainer_of(state, job) is not None if job.spec.ranks == 1 else bound(state, job)
     if not there:
-        taken = {name: other for other in state.active() if other is not job for name in other.ranks}
-        free = free_trainers(state, job, taken)
+        free = free_trainers(state, job, taken(state, job))
         if free:
             dissolve(state, job, "others take their place")
             bind(state, job, free)

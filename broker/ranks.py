@@ -78,11 +78,18 @@ def shortage(state: State, job: Job, reserved: Container[str] = ()) -> str:
 
 
 def bound(state: State, job: Job) -> bool:
-    """Whether all its ranks are there. One that is away for a restart of the driver is waited for."""
+    """Whether all its ranks are there. One that is away for a restart of the driver is waited for, and so is one that
+    is slow while they meet or load the model: an epoch has a deadline of its own."""
     members = [state.workers.get(name) for name in job.ranks]
+    begun = job.rank_set is not None
     return len(members) == job.spec.ranks and all(
-        worker is not None and (worker.able or worker.session is None) for worker in members
+        worker is not None and (begun or worker.able or worker.session is None) for worker in members
     )
+
+
+def taken(state: State, job: Job) -> dict[str, Job]:
+    """Trainers of other jobs that have workers."""
+    return {name: other for other in state.active() if other is not job for name in other.ranks}
 
 
 def bind(state: State, job: Job, chosen: list[Worker]) -> None:

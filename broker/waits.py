@@ -79,4 +79,6 @@ def uq_reason(job: Job, batch: MicroBatch, num_ahead: int) -> str:
     """Of a micro-batch in UQ with so many before it."""
     if batch.global_step != job.global_step:
         return f"waits for the commit of global step {batch.global_step}"
+    if job.state == "preparing" and job.reason:
+        return f"waits for the trainer: {job.reason}"
     return "waits for the trainer" + (f", {num_ahead} before it" if num_ahead else "")

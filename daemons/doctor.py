@@ -26,6 +26,7 @@ from digend.config.node import NodeConfig
 from digend.findings import Finding, exit_code, room
 from digend.net.addresses import BadAddress, resolve, socket_path
 from digend.net.claims import AddressInUse, Claim
+from digend.net.interfaces import find
 from digend.net.security import Security
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -188,6 +189,19 @@ def _threads(node: NodeConfig) -> int:
     return sum(section.slots * section.threads for section in (node.generator, node.trainer, node.reward) if section)
 
 
+def check_ranks(node: NodeConfig) -> Iterator[Finding]:
+    """Where the ranks of a trainer meet."""
+    if node.trainer is None or (node.trainer.slots < 2 and not node.trainer.interface):
+        return
+    try:
+        found = find(node.trainer.interface)
+    except BadAddress as error:
+        yield Finding("error", "trainer.interface", str(error))
+        return
+    reach = "trainers of this box only" if found.is_loopback else "not encrypted: for a network of the trainers alone"
+    yield Finding("ok", "trainer.interface", f"{found.name} ({found.address}), {reach}")
+
+
 CHECKS: tuple[Callable[[NodeConfig], Iterator[Finding]], ...] = (
     check_python,
     check_names,
@@ -195,4 +209,5 @@ CHECKS: tuple[Callable[[NodeConfig], Iterator[Finding]], ...] = (
     check_keys,
     check_address,
     check_devices,
+    check_ranks,
 )

@@ -12,7 +12,7 @@ from broker.events import DrainRequested, PauseRequested, RankBroke, ResumeReque
 from broker.harness import Simulation
 from broker.harness_engine import Slot
 from broker.spec import JobSpec
-from broker.views import job_view, node_views, status_view
+from broker.views import job_view, node_views, queue_view, status_view
 from digend.wire.records import IdleRecord, Notice, RestartRecord, StepRecord
 from digend.wire.tasks import TaskError, UpdateTask
 from tests.broker.audit import audit, check_seconds, steps_of
@@ -213,6 +213,10 @@ def test_while_too_few_are_left_the_reason_says_so() -> None:
     simulation.run(until=lambda: simulation.now_ns > 20 * S)
     view = job_view(simulation.core.state, simulation.job("j1"))
     assert (view.state, view.reason) == ("preparing", "waiting for 3 trainers, 2 free")
+    queued = queue_view(simulation.core.state, simulation.now_ns).items
+    assert {item.reason for item in queued if item.queue == "uq"} == {
+        "waits for the trainer: waiting for 3 trainers, 2 free"
+    }
     assert len(commands(simulation, AskLeave)) == 2
     assert not any(lease.worker in RANKS for lease in simulation.core.state.leases.values())
 
@@ -226,6 +230,35 @@ def test_another_trainer_takes_the_place_of_a_lost_one() -> None:
     audit(simulation, spec)
     met = [body.message for body in bodies(simulation, Notice) if "have met" in body.message]
     assert met[-1].endswith("n/trainer/1, n/trainer/2")
+
+
+def test_a_job_that_lost_a_rank_waits_for_one_that_another_job_has() -> None:
+    spec, other = ranked(2, generators=(), num_global_steps=6), job(id="j2", generators=(), num_global_steps=8)
+    simulation = cluster(spec, trainers(3))
+    simulation.submit(other)
+    simulation.step()
+    simulation.run(until=lambda: all(simulation.job(name).global_step >= 1 for name in ("j1", "j2")))
+    simulation.kill(RANKS[1])
+    simulation.run(until=lambda: simulation.job("j1").incarnation == 1)
+    assert last_state(simulation)[1] == "waiting for 2 trainers, 1 free"
+    ended(simulation)
+    assert [last_state(simulation, name)[0] for name in ("j1", "j2")] == ["completed", "completed"]
+    met = [body.message for body in bodies(simulation, Notice) if "have met" in body.message]
+    assert met[-1].endswith("n/trainer/0, n/trainer/2")
+    audit(simulation, spec)
+
+
+def test_a_rank_that_is_slow_while_it_loads_is_not_replaced() -> None:
+    """A spare trainer is there, and the loading of a large model keeps a process from answering."""
+    simulation = cluster(ranked(2, generators=()), trainers(3))
+    simulation.durations = replace(TIMES, prepare=60 * S)
+    simulation.run(until=meets(simulation))
+    simulation.freeze(RANKS[1], 10 * S)
+    ended(simulation)
+    assert last_state(simulation)[0] == "completed"
+    assert not bodies(simulation, RestartRecord)
+    assert simulation.job("j1").ranks == ()
+    assert {join.ranks.epoch for join in commands(simulation, AskJoin)} == {1}
 
 
 def test_rank_0_stays_where_the_checkpoint_is() -> None:

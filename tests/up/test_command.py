@@ -53,6 +53,9 @@ def test_version_and_help() -> None:
 def test_usage_and_bad_configuration(folder: Path) -> None:
     assert digend("up", "--nod", "x").returncode == 2
     assert digend("generator", "--node", str(folder / "none.toml")).returncode == 78
+    nowhere = digend("trainer", "--node", node_file(folder, '[trainer]\ninterface = "192.0.2.7"\n'))
+    assert nowhere.returncode == 78
+    assert "trainer.interface: no interface of this box has the address 192.0.2.7" in nowhere.stderr
     wrong = digend("up", node_file(folder, "[drivr]\n"))
     assert wrong.returncode == 78
     assert "driver" in wrong.stderr
@@ -123,10 +126,11 @@ def children(pid: int) -> list[int]:
 
 
 def test_doctor_finds_nothing_wrong(folder: Path) -> None:
-    found = digend("doctor", node_file(folder, '[driver]\n[trainer]\ndevice = "cpu"\n'))
+    found = digend("doctor", node_file(folder, '[driver]\n[trainer]\ndevice = "cpu"\nslots = 2\n'))
     assert found.returncode in (0, 3), found.stdout
     assert "error" not in found.stdout
     assert "no driver runs yet" in found.stdout
+    assert "trainers of this box only" in found.stdout
 
 
 @pytest.mark.parametrize(
@@ -134,6 +138,7 @@ def test_doctor_finds_nothing_wrong(folder: Path) -> None:
     [
         ('[driver]\n[trainer]\ndevice = "cuda:99"\n', "error   device cuda:99: torch sees"),
         ('reward_paths = ["nowhere"]\n[driver]\n', "is no folder"),
+        ('[driver]\n[trainer]\ninterface = "192.0.2.7"\n', "no interface of this box has the address 192.0.2.7"),
     ],
 )
 def test_doctor_names_what_will_not_work(folder: Path, text: str, finding: str) -> None:
