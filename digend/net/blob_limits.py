@@ -1,9 +1,7 @@
 """The data plane's limits and errors, shared by both ends."""
 
-from digend.wire.tensors import PIECE_BYTES
-
-CHUNK_BYTES = PIECE_BYTES
-"""What a consumer asks for at once: what one digest covers."""
+CHUNK_BYTES = 1024 * 1024
+"""What a consumer asks an owner for at once: a few pieces."""
 MAX_CHUNK_BYTES = 4 * 1024 * 1024
 """What an owner sends at once."""
 CREDIT_BYTES = 8 * 1024 * 1024

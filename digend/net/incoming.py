@@ -58,6 +58,17 @@ class Incoming:
                     digest=spec.digests[index * DIGEST_BYTES : (index + 1) * DIGEST_BYTES],
                 )
 
+    def runs(self, num_bytes: int) -> Iterator[tuple[Piece, ...]]:
+        """The same, as many at a time as lie one after another in a tensor and take no more than so many bytes."""
+        run: list[Piece] = []
+        for piece in self.wanted():
+            if run and (piece.name != run[0].name or piece.offset + piece.size > run[0].offset + num_bytes):
+                yield tuple(run)
+                run = []
+            run.append(piece)
+        if run:
+            yield tuple(run)
+
     def target(self, piece: Piece) -> memoryview:
         """Where its bytes go."""
         return self._buffers[piece.name][piece.offset : piece.offset + piece.size]
@@ -93,7 +104,21 @@ class Incoming:
 
     def pieces(self) -> bytes:
         """`digend.wire.pulls.Pieces.held`."""
-        return b"" if all(self._held) else bytes(self._held)
+        return b"" if all(self._held) else packed_bits(self._held)
+
+
+def packed_bits(flags: bytes | bytearray) -> bytes:
+    """One bit for each byte that is 0 or 1, lowest first."""
+    import numpy as np
+
+    return np.packbits(np.frombuffer(flags, np.uint8), bitorder="little").tobytes()
+
+
+def unpacked_bits(packed: bytes) -> bytes:
+    """The bytes again, up to seven zeros more."""
+    import numpy as np
+
+    return np.unpackbits(np.frombuffer(packed, np.uint8), bitorder="little").tobytes()
 
 
 def _memory(num_bytes: int) -> memoryview:

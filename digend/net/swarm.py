@@ -9,14 +9,14 @@ import random
 from collections import deque
 from contextlib import suppress
 
-from digend.net.blob_limits import BlobCorrupt, BlobLost
-from digend.net.incoming import Incoming, Piece
+from digend.net.blob_limits import CHUNK_BYTES, BlobCorrupt, BlobLost
+from digend.net.incoming import Incoming, Piece, unpacked_bits
 from digend.net.owner_link import OwnerLink, Sink
 from digend.wire.refs import BlobRef
 
-POLL_S = 0.25
+POLL_S = 0.05
 """How often a worker that is still pulling is asked which pieces it has."""
-FEWEST, MOST = 2, 16
+FEWEST, MOST = 2, 32
 """Pieces asked of one source at a time: more while they come fast, fewer where a slow link would queue them up."""
 FAST_S, SLOW_S = 0.1, 0.5
 
@@ -25,11 +25,11 @@ async def fetch(link: OwnerLink, blob: str, incoming: Incoming) -> None:
     """From the owner alone, as many pieces on their way as there is credit for; replies come in the requests' order."""
     asked: deque[asyncio.Future[int]] = deque()
     try:
-        for piece in incoming.wanted():
+        for run in incoming.runs(CHUNK_BYTES):
             while asked and asked[0].done():
                 asked.popleft().result()
-            sink = _into(incoming, piece)
-            asked.append(await link.ask(blob, piece.name, piece.offset, piece.size, sink))
+            size = sum(piece.size for piece in run)
+            asked.append(await link.ask(blob, run[0].name, run[0].offset, size, _into(incoming, *run)))
         while asked:
             await asked[0]
             asked.popleft()
@@ -135,7 +135,7 @@ class Swarm:
                 left = await (await link.ask_pieces(self._ref.id, held.extend))
         except BlobLost:
             return b"", False
-        return bytes(held), left == 0
+        return unpacked_bits(bytes(held)), left == 0
 
     async def _take(self, link: OwnerLink, piece: Piece, timeout_s: float) -> None:
         """Raises BlobLost, BlobCorrupt; the piece is asked of another then."""
@@ -186,14 +186,16 @@ def _shuffled(incoming: Incoming) -> list[Piece]:
     return pieces
 
 
-def _into(incoming: Incoming, piece: Piece) -> Sink:
-    """Copies and checks a piece: half a millisecond of the event loop for each."""
+def _into(incoming: Incoming, *run: Piece) -> Sink:
+    """Copies and checks pieces that lie one after another: a quarter of a millisecond of the event loop for 1 MiB."""
+    first, size = run[0], sum(piece.size for piece in run)
 
     def sink(data: memoryview) -> None:
-        if len(data) != piece.size:
-            raise BlobCorrupt(f"tensor {piece.name!r}: a chunk has {len(data)} bytes, not {piece.size}")
-        incoming.target(piece)[:] = data
-        incoming.check(piece)
+        if len(data) != size:
+            raise BlobCorrupt(f"tensor {first.name!r}: a chunk has {len(data)} bytes, not {size}")
+        for piece in run:
+            incoming.target(piece)[:] = data[piece.offset - first.offset :][: piece.size]
+            incoming.check(piece)
 
     return sink
 

@@ -38,7 +38,9 @@ class GetPieces:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Pieces:
-    """One byte for each piece of all tensors in manifest order, 1 where it is here and checked; empty: all are."""
+    """A bit for each piece of all tensors in manifest order, lowest first, set where it is here and checked; empty: all
+    are.
+    """
 
     request: str
     held: bytes
@@ -51,7 +53,7 @@ class TensorSpec:
     shape: tuple[int, ...]
     num_bytes: int
     digests: bytes
-    """16 bytes for each piece of 1 MiB, so that a piece can be checked, and passed on, before the rest is here."""
+    """16 bytes for each piece of 256 KiB, so that a piece can be checked, and passed on, before the rest is here."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

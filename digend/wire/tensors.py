@@ -39,10 +39,10 @@ DTYPES: dict[str, int] = {
 """Item size in bytes of every dtype that may travel."""
 
 MAX_DIMS = 16
-PIECE_BYTES = 1024 * 1024
+PIECE_BYTES = 256 * 1024
 """What one digest covers: a tensor's pieces can be checked, and passed on, one by one."""
 DIGEST_BYTES = 16
-_SHARED_FROM_BYTES = 8 * PIECE_BYTES
+_SHARED_FROM_BYTES = 32 * PIECE_BYTES
 _THREADS = min(4, os.cpu_count() or 1)
 
 
