@@ -6,6 +6,7 @@ never decreases; commands are released by the caller only after `commit` returne
 """
 
 import sqlite3
+import zlib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -108,11 +109,30 @@ class Journal:
             self._put("now_ns", turn.now_ns)
         self.now_ns = turn.now_ns
 
-    def batches(self, segment: int | None = None) -> Iterator[Batch]:
-        """Recorded steps of a segment (the current one if missing), in order. Raises JournalUnusable."""
+    def keep(self, snapshot: bytes) -> None:
+        """A snapshot of the core after the last batch, in the place of the one before. Raises JournalFull."""
+        with self._transaction():
+            self._run("DELETE FROM snapshots", ())
+            self._run(
+                "INSERT INTO snapshots SELECT max(id), ?, ? FROM batches", (self.segment, zlib.compress(snapshot, 1))
+            )
+
+    def snapshot(self) -> tuple[int, bytes] | None:
+        """(number of its batch, what was kept), of the current segment; None where there is none that can be read."""
+        try:
+            row = self.connection.execute(
+                "SELECT batch, body FROM snapshots WHERE segment = ?", (self.segment,)
+            ).fetchone()
+            return None if row is None else (int(row[0]), zlib.decompress(row[1]))
+        except (sqlite3.Error, zlib.error):
+            return None
+
+    def batches(self, segment: int | None = None, after: int = 0) -> Iterator[Batch]:
+        """Recorded steps of a segment (the current one if missing) behind number `after`, in order. Raises
+        JournalUnusable."""
         rows = self.connection.execute(
-            "SELECT id, segment, now_ns, events, commands FROM batches WHERE segment = ? ORDER BY id",
-            (self.segment if segment is None else segment,),
+            "SELECT id, segment, now_ns, events, commands FROM batches WHERE segment = ? AND id > ? ORDER BY id",
+            (self.segment if segment is None else segment, after),
         )
         try:
             for number, part, now_ns, events, commands in rows:

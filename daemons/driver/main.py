@@ -14,6 +14,7 @@ from broker.events import DriverStarted
 from broker.state import State
 from broker.views import job_views
 from daemons import keyring
+from daemons.driver import snapshots
 from daemons.driver.archive import Archive
 from daemons.driver.clock import Clock
 from daemons.driver.journal import Journal
@@ -148,11 +149,23 @@ def assemble(
     )
 
 
+def _newest_snapshot(journal: Journal) -> tuple[Core, Summaries, int]:
+    """Where stepping through the batches begins, and behind which of them; at the first where there is no snapshot."""
+    kept = journal.snapshot()
+    if kept is not None:
+        try:
+            return (*snapshots.restored(kept[1]), kept[0])
+        except snapshots.SnapshotUnusable as error:
+            logs.logger().info("the whole journal is read, its snapshot is of no use", reason=str(error))
+    core = Core()
+    return core, Summaries(core), 0
+
+
 def _restored(journal: Journal, clock: Clock, metrics: DriverMetrics | None) -> tuple[Core, Summaries, State]:
     """The core as it was; a new one in a new segment where no job was open, and what the earlier one knew."""
-    core = Core()
-    summaries, earlier = Summaries(core), core.state
-    count = bring_up_to_date(core, summaries, journal.batches())
+    core, summaries, after = _newest_snapshot(journal)
+    earlier = core.state
+    count = bring_up_to_date(core, summaries, journal.batches(after=after))
     if metrics is not None:
         metrics.begin_with(*summaries.newest())
     if all(job.state in FINAL_STATES for job in job_views(core.state)):

@@ -29,6 +29,11 @@ INSERT INTO meta VALUES ('epoch', 0), ('now_ns', 0), ('segment', 0);
 _ADDED = "CREATE TABLE IF NOT EXISTS prompts (id TEXT PRIMARY KEY, training TEXT NOT NULL, evaluation TEXT)"
 """Digests of each job's prompts, as uploaded. A journal that was made without it gets it."""
 
+_SNAPSHOTS = (
+    "CREATE TABLE IF NOT EXISTS snapshots (batch INTEGER PRIMARY KEY, segment INTEGER NOT NULL, body BLOB NOT NULL)"
+)
+"""The core's state after a batch: the newest only."""
+
 _NO_ROOM_BYTES = 1 << 20
 
 
@@ -108,3 +113,4 @@ def _prepare(connection: sqlite3.Connection, new: bool) -> None:
     if new:
         connection.executescript(f"BEGIN; {_TABLES} PRAGMA user_version = {SCHEMA}; COMMIT;")
     connection.execute(_ADDED)
+    connection.execute(_SNAPSHOTS)

@@ -17,7 +17,7 @@ from broker.commands import Command, Evict, SendTask, WakeAt, Write
 from broker.core import Core
 from broker.events import Event, LimitsChanged, TaskBroke, Tick, WorkerGone
 from broker.state import Lease
-from daemons.driver import outbox
+from daemons.driver import outbox, snapshots
 from daemons.driver.archive import Archive
 from daemons.driver.asked import Change
 from daemons.driver.clock import Clock
@@ -53,6 +53,9 @@ from digend.wire.workers import Records, Welcome
 
 RETRY_S = 1.0
 """Between two looks at the disk, and two tries to write a turn that found no room."""
+
+SNAPSHOT_BATCHES = 5_000
+"""A restart steps through so many batches at most."""
 
 STATUS_S = 2.0
 """Between two looks at what a service manager is told."""
@@ -116,6 +119,7 @@ class Driver:
         self._wanted.set()
         self._timer: asyncio.TimerHandle | None = None
         self._wake_ns = 0
+        self._num_batches = 0
 
     async def run(self, stop: asyncio.Event) -> None:
         """Until `stop` is set; what was taken by then is journalled. Raises what ends the driver."""
@@ -276,7 +280,22 @@ class Driver:
             logger().info("going on: the journal has room again")
         self._configs.update({row.id: row.toml for row in turn.jobs})
         self._release(turn.commands, draft)
+        self._num_batches += bool(turn.events)
+        if self._num_batches >= SNAPSHOT_BATCHES:
+            self._keep_snapshot()
         return True
+
+    def _keep_snapshot(self) -> None:
+        """So that a restart has no more to step through than the batches from here on. The driver does not depend on
+        it."""
+        self._num_batches = 0
+        begun = perf_counter()
+        try:
+            self._journal.keep(snapshots.taken(self._core, self._summaries))
+        except (JournalFull, TypeError) as error:
+            logger().warning("no snapshot: a restart takes longer", error=str(error))
+        else:
+            logger().debug("snapshot", seconds=round(perf_counter() - begun, 3))
 
     # ------------------------------------------------------------------------------------------------ release
 

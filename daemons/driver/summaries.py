@@ -16,10 +16,15 @@ from digend.wire.views import JobDetail
 class Summaries:
     """Follows the jobs of `core`."""
 
-    def __init__(self, core: Core) -> None:
+    def __init__(self, core: Core, readers: dict[str, Summary] | None = None, newest: str = "") -> None:
+        """`readers`, `newest`: as `state` gave them."""
         self._core = core
-        self._readers: dict[str, Summary] = {}
-        self._newest = ""
+        self._readers = readers if readers is not None else {}
+        self._newest = newest
+
+    def state(self) -> tuple[dict[str, Summary], str]:
+        """All that was read so far."""
+        return self._readers, self._newest
 
     def add(self, record: Record) -> None:
         """The next record of its job."""
