@@ -16,6 +16,7 @@ from wsgiref.simple_server import WSGIServer
 from prometheus_client import CollectorRegistry, start_http_server
 
 from daemons.metrics.board import Board
+from daemons.slots import number_of
 from digend.config.node import NodeConfig
 from digend.telemetry.logs import logger
 
@@ -84,12 +85,7 @@ def port_of(node: NodeConfig, role: str, slot: int) -> int:
         return 0
     if role in _PLACES:
         return port + _PLACES[role]
-    before = _FIRST_SLOT
-    for each, section in (("trainer", node.trainer), ("generator", node.generator), ("reward", node.reward)):
-        if each == role:
-            break
-        before += section.slots if section else int(each == "trainer")
-    return port + before + slot
+    return port + _FIRST_SLOT + number_of(node, role, slot)
 
 
 def _listen(port: int, host: str, registry: CollectorRegistry) -> tuple[WSGIServer, threading.Thread]:

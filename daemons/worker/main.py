@@ -19,6 +19,7 @@ from daemons.metrics.endpoint import CannotListen, serving
 from daemons.metrics.worker import WorkerMetrics
 from daemons.notify import Notifier
 from daemons.reload import Reread, Settings
+from daemons.slots import number_of
 from daemons.worker.blobs import WorkerBlobs
 from daemons.worker.compute import EngineStart
 from daemons.worker.identity import Identity, ShellTiming
@@ -137,6 +138,11 @@ def _bind_ranks(place: Interface) -> None:
         os.environ[name] = place.name
 
 
+def data_address(node: NodeConfig, role: WorkerRole, slot: int) -> str:
+    """Where the worker serves its blobs: with a port where the node file has one."""
+    return f"{node.data}:{node.data_port + number_of(node, role, slot)}" if node.data_port else node.data
+
+
 def peak_flops(role: WorkerRole, node: NodeConfig) -> float | None:
     """What the node file says of the role's devices; None where it leaves that to the table."""
     section = {"generator": node.generator, "trainer": node.trainer}.get(role)
@@ -155,7 +161,8 @@ async def _live(
 ) -> int:
     instance = uuid4().hex
     security = keyring.load(node)
-    server = BlobServer.bind(node.data, instance, Path(node.state), security=security, refused=keyring.told)
+    data = data_address(node, role, int(name.rpartition("/")[2]))
+    server = BlobServer.bind(data, instance, Path(node.state), security=security, refused=keyring.told)
     blobs = WorkerBlobs(server, BlobClient(security=security))
     try:
         link = Link.connect(node.address, security=security)

@@ -131,6 +131,8 @@ def node_complaints(config: NodeConfig) -> Iterator[Complaint]:
             "data",
             "other boxes cannot reach ipc: expected tcp:// and the address or interface to reach this one by",
         )
+    if config.data_port and config.data == "ipc":
+        yield "data_port", "blobs are served over ipc: expected data = tcp:// and the address or interface of this box"
     if config.keys is not None and config.keys.trusted_fabric:
         yield from _fabric_complaints(config.keys.trusted_fabric, config.data)
 

@@ -184,6 +184,15 @@ class NodeConfig(Section, strict=True):
         description="Where blobs are served: ipc (under `state`), or tcp://HOST (a free port is taken). HOST is an "
         "address, a name or an interface of this box, under which other boxes reach it; it needs `keys` then.",
     )
+    data_port: Annotated[
+        int,
+        Field(
+            ge=0,
+            le=65000,
+            description="The port of the trainer's blobs; other trainers, generators and rewards of this box have the "
+            "next ones. 0: free ports, which workers tell the driver.",
+        ),
+    ] = 0
     state: str = Field(".digend", description="Journal, uploads, caches, sockets, logs; relative to the node file.")
     runs: str = Field("runs", description="Run folders; relative to the node file.")
     reward_paths: list[str] = Field(

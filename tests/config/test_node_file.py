@@ -67,6 +67,8 @@ def test_paths_are_relative_to_the_node_file(tmp_path: Path) -> None:
             'data = "tcp://10.0.0.3"\n[keys]\nprivate="k"\nallowed="l"\ntrusted_fabric="10.0.1.0/24"\n',
             ":1: data: 10.0.0.3 is not in keys.trusted_fabric (10.0.1.0/24)",
         ),
+        ("data_port = 5760\n", ":1: data_port: blobs are served over ipc: expected data = tcp://"),
+        ("data_port = 65001\n", ":1: data_port = 65001: expected"),
         ("[keys]\npublic = 1\n", ":2: keys.public = 1: unknown key"),
         ('[keys]\nallowed = "l"\n', "keys.private: required, and missing: expected string (This box's own key"),
     ],

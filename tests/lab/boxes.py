@@ -19,7 +19,7 @@ from digend.exitcodes import ExitCode
 from tests.e2e.cluster import KEEP, PATIENCE_S, ROOT, environment, short_folder, wait_until
 from tests.lab.network import ADDRESSES, Network
 
-PORT = 5757
+PORT, DATA_PORT = 5757, 5760
 TIMING = {"torpid_s": 10.0, "lost_s": 60.0}
 """One core or two for all of the hosts."""
 
@@ -109,6 +109,7 @@ def _write_node(folder: Path, index: int, name: str, roles: Mapping[str, Any], k
         "name": name,
         "address": f"tcp://{ADDRESSES[0]}:{PORT}",
         "data": f"tcp://{ADDRESSES[index]}",
+        "data_port": DATA_PORT,
         "state": str(folder / name),
         "runs": str(folder / "runs" if "recorder" in roles else folder / name / "runs"),
         "keys": {"private": f"{name}.key", "allowed": "keys.toml", **keys},
