@@ -21,9 +21,11 @@ def text_of(page: str) -> str:
 
 
 def anchors_of(path: Path) -> set[str]:
-    """What its headings are called in links, as GitHub makes it."""
-    headings = re.findall(r"^#+ +(.*)$", path.read_text(encoding="utf-8"), flags=re.MULTILINE)
-    return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
+    """What its headings are called in links, as GitHub makes it, and the anchors it names itself."""
+    text = path.read_text(encoding="utf-8")
+    headings = re.findall(r"^#+ +(.*)$", text, flags=re.MULTILINE)
+    made = {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
+    return made | set(re.findall(r'<a name="([\w-]+)">', text))
 
 
 @pytest.mark.parametrize("page", PAGES)
