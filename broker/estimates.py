@@ -41,6 +41,11 @@ class Estimate:
     def ns(self) -> float | None:
         return median(self.recent) if self.recent else None
 
+    @property
+    def fast_ns(self) -> float:
+        """The lower quartile: three of four take as long or longer."""
+        return sorted(self.recent)[len(self.recent) // 4] if self.recent else 0.0
+
 
 def speeds(estimates: dict[str, Estimate]) -> dict[str, float]:
     """Relative speeds by worker, summing to 1; a worker without an estimate gets the mean of the others."""

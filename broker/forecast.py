@@ -70,7 +70,7 @@ def model_of(state: State, job: Job, trainer: Worker) -> Model | None:
         assist=_ticks(assist),
         update=_ticks(update),
         score=0 if score is None else _ticks(score * samples),
-        switch=round(((_named_ns(state, job, trainer) or 0) + _cold_ns(job, trainer)) / _TICK_NS),
+        switch=round(((_named_ns(state, job, trainer) or 0) + _cold_ns(job, trainer) / 2) / _TICK_NS),
         commit=round((_ns(job, trainer, "commit") or 0) / _TICK_NS),
         unit=MICROSECOND,
     )
@@ -114,9 +114,12 @@ def _assist_ns(job: Job, trainer: Worker, samples: int) -> float | None:
 
 
 def _cold_ns(job: Job, trainer: Worker) -> float:
-    """What an update takes longer after TAG than after an update, beside the switch that receipts name."""
-    plain, after = _ns(job, trainer, "update"), _ns(job, trainer, _AFTER_TAG)
-    return 0.0 if plain is None or after is None else max(0.0, after - plain)
+    """What an update takes longer after TAG than after an update, beside the switch that receipts name: once for there
+    and back. 0 where fewer than three of four take longer, for updates vary."""
+    plain, after = _ns(job, trainer, "update"), trainer.tasks.get((job.id, _AFTER_TAG))
+    if plain is None or after is None or after.ns is None or after.fast_ns <= plain:
+        return 0.0
+    return after.ns - plain
 
 
 def _named_ns(state: State, job: Job, trainer: Worker) -> float | None:

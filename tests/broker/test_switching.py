@@ -6,7 +6,7 @@ from statistics import mean
 import pytest
 
 from broker.estimates import Estimate
-from broker.forecast import is_unmeasured, measure
+from broker.forecast import is_unmeasured, measure, model_of
 from broker.harness import Simulation
 from broker.harness_times import Times
 from broker.state import Job, Lease, Worker
@@ -132,6 +132,25 @@ def test_one_slow_switch_does_not_count() -> None:
         trainer.offloaded = True
         measure(found, trainer, tag, receipt(1000, **{OFFLOAD: ms}), 4)
     assert switch_ns(found, trainer, True) == 41 * MS
+
+
+@pytest.mark.parametrize(("after", "cold"), [((70, 72, 74, 71), 22), ((70, 40, 74, 49), 0), ((50, 50, 50, 50), 0)])
+def test_cold_caches_count_where_they_stand_out_of_noise(after: tuple[int, ...], cold: int) -> None:
+    """The median after TAG over that after an update, once for there and back; 50 ms is the plain one here."""
+    simulation, found, trainer, tag = at_second_tag("shared")
+    update = replace(tag, label="update")
+    generator = simulation.core.state.workers["n/generator/0"]
+    measure(found, generator, replace(tag, label="generate"), receipt(100), 4)
+    for ms in (900, *after):  # the first of a kind never counts beside others
+        measure(found, trainer, tag, receipt(100), 4)
+        measure(found, trainer, update, receipt(ms), 0)
+        for plain in (48, 50, 52):
+            told = measure(found, trainer, update, receipt(plain), 0)
+            assert told is None
+    model = model_of(simulation.core.state, found, trainer)
+    assert model is not None
+    assert model.times.update == 50_000
+    assert model.times.switch == pytest.approx(cold * 500, abs=500)
 
 
 def test_one_way_stands_for_both_until_the_other_is_known() -> None:
