@@ -12,6 +12,7 @@ from broker.planning.observed import Observed
 from clients.run_events import raw_records
 from digend.config.job import JobConfig
 from digend.config.loader import load_job
+from digend.wire.tasks import SWITCH_STAGES
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -43,9 +44,11 @@ def read_run(path: str) -> RunLog:
 
 
 def _observed(record: dict[str, Any]) -> Observed:
+    switch_ns = sum(ns for stage, ns in record["receipt"]["stages"] if stage in SWITCH_STAGES)
     return Observed(
         worker=record["worker"],
         task=record["task"],
-        seconds=(record["end_ns"] - record["start_ns"]) / 1e9,
+        seconds=(record["end_ns"] - record["start_ns"] - switch_ns) / 1e9,
         num_samples=record["num_samples"],
+        switch=switch_ns / 1e9,
     )

@@ -16,12 +16,14 @@ _MODES = {"assist": True, "update": False}
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Observed:
-    """One finished task of a worker; `num_samples` is 0 where the record does not say."""
+    """One finished task of a worker; `num_samples` is 0 where the record does not say. `switch`: seconds beside its own
+    that its receipt names as a switch of mode."""
 
     worker: str
     task: str
     seconds: float
     num_samples: int = 0
+    switch: float = 0.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -126,7 +128,13 @@ def _updates(tasks: Sequence[Observed]) -> list[tuple[bool | None, float]]:
 
 
 def _switch(tasks: Sequence[Observed]) -> float:
-    """What an update takes longer after TAG than after another update."""
+    """Half of what receipts name there and back, and of what an update takes longer after TAG than after another."""
+    named = [_typical([task.switch for task in tasks if task.task == label and task.switch]) for label in _MODES]
+    known = [seconds for seconds in named if seconds is not None]
+    return (sum(known) / len(known) if known else 0.0) + _cold(tasks) / 2
+
+
+def _cold(tasks: Sequence[Observed]) -> float:
     kinds: Mapping[bool, list[float]] = {True: [], False: []}
     for after, seconds in _updates(tasks):
         if after is not None:

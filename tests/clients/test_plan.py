@@ -18,8 +18,10 @@ def record(kind: str, seq: int, **fields: Any) -> str:
 
 
 def task(seq: int, worker: str, label: str, seconds: float, num_samples: int = 0) -> str:
+    ns = int(seconds * 1e9)
+    receipt = {"total_ns": ns, "stages": [["generate", ns]]}
     return record(
-        "task", seq, worker=worker, task=label, start_ns=5, end_ns=5 + int(seconds * 1e9), num_samples=num_samples
+        "task", seq, worker=worker, task=label, start_ns=5, end_ns=5 + ns, num_samples=num_samples, receipt=receipt
     )
 
 

@@ -29,13 +29,21 @@ def test_one_task_is_better_than_none() -> None:
     assert measured(tasks("t", "update", 8.0), CUT).devices[0].update == {2: 1.0}
 
 
-def test_the_switch_is_what_an_update_takes_longer_after_tag() -> None:
+def test_the_switch_is_half_of_what_an_update_takes_longer_after_tag() -> None:
     run = tasks("t", "update", 8.0, 8.0) + tasks("t", "assist", 4.0, samples=8)
     found = measured(run + tasks("t", "update", 11.0) + run[2:] + tasks("t", "update", 11.0, 8.0), CUT)
-    assert found.switch == 3.0
+    assert found.switch == 1.5
     assert found.devices[0].update == {2: 1.0}
     assert found.devices[0].generate == 0.5
     assert not found.devices[0].inferred
+
+
+def test_what_receipts_name_as_switches_counts_there_and_back() -> None:
+    there = Observed(worker="t", task="assist", seconds=4.0, num_samples=8, switch=0.25)
+    back = Observed(worker="t", task="update", seconds=8.0, switch=0.75)
+    found = measured([*tasks("t", "update", 8.0, 8.0), there, back, *tasks("t", "update", 8.0), there, back], CUT)
+    assert found.switch == 0.5
+    assert (found.devices[0].update, found.devices[0].generate) == ({2: 1.0}, 0.5)
 
 
 def test_a_trainer_that_never_generated_is_compared_with_the_others_in_evaluation() -> None:
