@@ -55,7 +55,7 @@ def test_a_job_from_submit_to_report(tmp_path: Path) -> None:
 @pytest.mark.matrix
 def test_the_next_allocation_goes_on_where_this_one_was_stopped(tmp_path: Path) -> None:
     """Slurm sends SIGTERM to the script before the time is over."""
-    long = "training.global_steps=40"
+    long = "training.global_steps=20"
     home = tmp_path / "home"
     with batch(tmp_path, long) as script:
         wait_until(lambda: len(list(home.glob("runs/slurm/checkpoints/step-*"))) >= 2, "there are checkpoints")
@@ -65,7 +65,7 @@ def test_the_next_allocation_goes_on_where_this_one_was_stopped(tmp_path: Path) 
     with batch(tmp_path, long) as script:
         said, _ = script.communicate(timeout=PATIENCE_S)
     assert script.returncode == 0, said
-    assert_counted_once(Run(home / "runs" / "slurm"), 40)
+    assert_counted_once(Run(home / "runs" / "slurm"), 20)
 
 
 def test_a_plain_job_is_refused(tmp_path: Path) -> None:
