@@ -164,7 +164,17 @@ def _use_problems(use: _Use, source: Source) -> list[Problem]:
 
 def _agreement_problems(config: JobConfig, prompts: Sequence[PromptRow], source: Source) -> list[Problem]:
     problems = [source.problem(key, message) for key, message in prompt_complaints(config, len(prompts))]
-    return problems + _rule_problems(config, source) + list(_video_problems(config, source))
+    return (
+        problems + _rule_problems(config, source) + [*_video_problems(config, source), *_lora_problems(config, source)]
+    )
+
+
+def _lora_problems(config: JobConfig, source: Source) -> Iterator[Problem]:
+    """An adapter on a family that names no modules for one."""
+    training, family = config.training, plugins.model_spec(config.model.family)
+    if training.trainable == "lora" and not training.lora_targets and not family.lora_targets:
+        expected = f'family {family.name} names no LoRA targets: expected training.lora_targets, or trainable = "full"'
+        yield source.problem("training.trainable", expected)
 
 
 def _video_problems(config: JobConfig, source: Source) -> Iterator[Problem]:

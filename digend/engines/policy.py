@@ -201,6 +201,8 @@ def _spec(values: Array | Tensor | None) -> tuple[str, tuple[int, ...]] | None:
 def _add_adapter(component: str, module: Any, adapter: Adapter) -> None:
     from peft import LoraConfig
 
+    if not hasattr(module, "add_adapter"):
+        raise TaskFault("config", f"training.trainable = lora: {component} of this family is no module of diffusers")
     config = LoraConfig(
         r=adapter.rank,
         lora_alpha=adapter.alpha,

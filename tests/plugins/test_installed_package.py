@@ -8,8 +8,11 @@ from pathlib import Path
 import pytest
 
 from digend import plugins
+from digend.config.errors import ConfigError
 from digend.config.job import JobConfig
 from digend.config.loader import load_job
+from digend.engines.protocols import TaskFault
+from digend.job_check import read_job
 from digend.wire.tasks import Prompt, ScoreItem, ScoreResult, ScoreTask
 from tests.engines.world import JOB, bench
 from tests.plugins.package import BLOCKS, COMMANDS, FILES, ROOT, follow
@@ -120,3 +123,15 @@ def test_a_global_step_is_made_on_it(folder: Path, tmp_path: Path) -> None:
     assert weights is not None
     assert weights.num_tensors == 2
     assert not any((before[name] == value).all() for name, value in on.values().items())
+
+
+@pytest.mark.usefixtures("installed")
+def test_an_adapter_on_a_family_without_targets_is_refused(folder: Path, tmp_path: Path) -> None:
+    """At submit; and by the worker, where a job names targets of its own."""
+    wanted = ["training.trainable=lora"]
+    with pytest.raises(ConfigError, match="family pocket names no LoRA targets: expected training.lora_targets"):
+        read_job(folder / "pocket.toml", wanted)
+    config = read_job(folder / "pocket.toml", [*wanted, "training.lora_targets=['head']"]).config
+    with pytest.raises(TaskFault, match="head of this family is no module of diffusers") as raised:
+        bench("trainer", config, tmp_path / "node")
+    assert raised.value.error.reason == "config"
