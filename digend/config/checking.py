@@ -85,6 +85,8 @@ def _problem(
         value = MASK
     if missing:
         return source.problem(prefix + path, f"required, and missing: expected {words}")
+    if not loc:
+        return source.problem(prefix.removesuffix("."), words)  # of several keys of the table together
     near = nearest(str(_at(table, loc)), key.choices) if key and key.choices else None
     return source.problem(prefix + path, f"expected {words}", value=value, nearest=near)
 

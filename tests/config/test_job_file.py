@@ -193,3 +193,12 @@ def test_the_driver_refuses_what_the_client_would(tmp_path: Path) -> None:
     algorithm = config.algorithm.model_copy(update={"options": {"window_size": 9}})
     with pytest.raises(ConfigError, match=r"^algorithm\.options\.window_size = 9: "):
         validate_job(config.model_copy(update={"algorithm": algorithm}), [PromptRow("a"), PromptRow("b")])
+
+
+def test_what_keys_of_a_plug_in_must_agree_on_names_its_table(tmp_path: Path) -> None:
+    options = "{path='judge', pattern='score'}"
+    with pytest.raises(ConfigError) as raised:
+        read_job(write_job(tmp_path), [f"rewards=[{{name='local_judge', options={options}}}]"])
+    (problem,) = raised.value.problems
+    assert problem.key == "rewards[0].options"
+    assert str(problem).endswith("rewards[0].options: pattern 'score' has no group for the number")

@@ -129,7 +129,7 @@ def test_a_global_step_is_made_on_it(folder: Path, tmp_path: Path) -> None:
 def test_an_adapter_on_a_family_without_targets_is_refused(folder: Path, tmp_path: Path) -> None:
     """At submit; and by the worker, where a job names targets of its own."""
     wanted = ["training.trainable=lora"]
-    with pytest.raises(ConfigError, match="family pocket names no LoRA targets: expected training.lora_targets"):
+    with pytest.raises(ConfigError, match=r"family pocket names no LoRA targets: expected training\.lora_targets"):
         read_job(folder / "pocket.toml", wanted)
     config = read_job(folder / "pocket.toml", [*wanted, "training.lora_targets=['head']"]).config
     with pytest.raises(TaskFault, match="head of this family is no module of diffusers") as raised:
