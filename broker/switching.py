@@ -1,14 +1,14 @@
 """The trainer between training and generating: whether TAG has the memory, and what a change of mode costs.
 
-Owns the rule of `schedule.tag_memory` and the measuring of c (docs/scheduling.md): what receipts name as stages of a
-switch is taken off the tasks they are part of, and adds up to c. Decides no answer of a strategy.
+Owns the rule of `schedule.tag_memory` and the measuring of c (docs/scheduling.md): what receipts name as offload and
+restore is taken off the tasks they are part of, and adds up to c; what is loaded for each TAG anew stays part of it.
+Decides no answer of a strategy.
 """
 
 from broker.estimates import Estimate
 from broker.state import Job, Lease, State, Worker
-from digend.wire.tasks import LOAD, OFFLOAD, RESTORE, Receipt
+from digend.wire.tasks import OFFLOAD, RESTORE, Receipt
 
-_THERE, _BACK = (OFFLOAD, LOAD), (RESTORE,)
 _STAYS = ("assist", "generate", "encode", "score", "evaluate_score")
 """Tasks after which training state may still be offloaded."""
 _TO_GENERATE, _TO_TRAIN = "switch to generate", "switch to train"
@@ -30,7 +30,8 @@ def offloads(state: State, job: Job, trainer: Worker) -> bool:
 
 def note_switch(job: Job, worker: Worker, lease: Lease, receipt: Receipt) -> int | None:
     """Nanoseconds of a finished task that were a switch; None where it had none."""
-    there, back = _spent(receipt, _THERE), _spent(receipt, _BACK)
+    stages = dict(receipt.stages)
+    there, back = stages.get(OFFLOAD), stages.get(RESTORE)
     for label, ns in ((_TO_GENERATE, there), (_TO_TRAIN, back)):
         if ns is not None:
             known = worker.tasks.setdefault((job.id, _key(label, worker.offloaded)), Estimate())
@@ -49,8 +50,3 @@ def switch_ns(job: Job, trainer: Worker, offloaded: bool) -> float | None:
 
 def _key(label: str, offloaded: bool) -> str:
     return f"{label}, offloaded" if offloaded else label
-
-
-def _spent(receipt: Receipt, stages: tuple[str, ...]) -> int | None:
-    found = [ns for name, ns in receipt.stages if name in stages]
-    return sum(found) if found else None

@@ -12,7 +12,7 @@ from broker.planning.observed import Observed
 from clients.run_events import raw_records
 from digend.config.job import JobConfig
 from digend.config.loader import load_job
-from digend.wire.tasks import SWITCH_STAGES
+from digend.wire.tasks import OFFLOAD, RESTORE
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -44,7 +44,7 @@ def read_run(path: str) -> RunLog:
 
 
 def _observed(record: dict[str, Any]) -> Observed:
-    switch_ns = sum(ns for stage, ns in record["receipt"]["stages"] if stage in SWITCH_STAGES)
+    switch_ns = sum(ns for stage, ns in record["receipt"]["stages"] if stage in (OFFLOAD, RESTORE))
     return Observed(
         worker=record["worker"],
         task=record["task"],

@@ -38,6 +38,7 @@ from digend.plugins import load_object
 from digend.wire.ranks import Ranks
 from digend.wire.refs import WeightsRef
 from digend.wire.tasks import (
+    LOAD,
     CheckpointResult,
     CheckpointTask,
     CommitResult,
@@ -317,12 +318,12 @@ class LocalEngine:
         """The weights that samples are drawn with, and after them those that learn: a trainer's change of mode."""
         stage = context.stage if self._role == "trainer" else nullcontext
         with ExitStack() as weights:
-            with stage("switch"):
+            with stage(LOAD):
                 weights.enter_context(job.policy.using(copy))
             try:
                 yield
             finally:
-                with stage("switch"):
+                with stage(LOAD):
                     weights.close()
 
     @contextmanager

@@ -13,8 +13,9 @@ from digend.wire.tasks import LOAD, OFFLOAD, RESTORE, SWITCH_STAGES
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SwitchSum:
-    """`to_generate`, `to_train`: how many switches receipts name. `offload_s`, `load_s`, `restore_s`: of one, medians
-    (0: never). `seconds`: of all. `assumed_s`: c, as the last search took it (None: none did).
+    """`to_generate`, `to_train`: how often training state was offloaded and restored. `offload_s`, `restore_s`: of one
+    switch, `load_s`: of one TAG (each has it), medians. `seconds`: of all. `assumed_s`: c, as the last search took it
+    (None: none did).
     """
 
     to_generate: int
@@ -27,13 +28,13 @@ class SwitchSum:
 
 
 def switches(tasks: Iterable[TaskRecord], decisions: Iterable[Decision]) -> SwitchSum | None:
-    """None where the trainer stayed in its mode, or no receipt names what a switch took."""
+    """None where nothing was offloaded."""
     parts: dict[str, list[int]] = {stage: [] for stage in SWITCH_STAGES}
-    for task in tasks:
+    for task in (each for each in tasks if each.task != "evaluate"):
         for stage, ns in task.receipt.stages:
             if stage in parts:
                 parts[stage].append(ns)
-    if not any(parts.values()):
+    if not parts[OFFLOAD] and not parts[RESTORE]:
         return None
     assumed = [decision.times_us["switch"] for decision in decisions if "switch" in decision.times_us]
     return SwitchSum(

@@ -335,8 +335,8 @@ ResultBody = Annotated[
 
 
 SWITCH_STAGES = OFFLOAD, LOAD, RESTORE = "switch_offload", "switch_load", "switch_restore"
-"""Stages of a trainer's mode switch: what only training needs leaves the device, what only generating needs comes, and
-before the next update or commit the other way round."""
+"""Stages of a trainer's switch between training and generating. What only training needs leaves the device, and comes
+back before the next update or commit; in each rollout the weights that draw take the place of those that learn."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -107,6 +107,6 @@ def test_stages_of_the_receipt(flux_folder: Path, tmp_path: Path) -> None:
     on.one_step(0)
     assert on.context.stages == [
         *("load", "gather", "publish", "encode", "encode", "encode"),
-        *("switch", "fetch", "generate", "decode", "generate", "decode"),
-        *("switch", "fetch", "update", "optimizer", "gather", "publish"),
+        *("switch_load", "fetch", "generate", "decode", "generate", "decode"),
+        *("switch_load", "fetch", "update", "optimizer", "gather", "publish"),
     ]
