@@ -60,6 +60,12 @@ def check_disks(place: DriverView) -> Iterator[Finding]:
         yield room(f"disk of {name}", f"on {place.host}", free)
 
 
+def check_strangers(place: DriverView) -> Iterator[Finding]:
+    """Who knocked at the driver's address lately and was not let in: a box with a wrong key, or nobody of ours."""
+    for told in place.turned_away:
+        yield Finding("warning", "not let in", told)
+
+
 def check_workers(status: StatusView, nodes: Sequence[NodeView]) -> Iterator[Finding]:
     """Who is there, who is slow, and what the driver itself names as a problem."""
     for problem in status.problems:

@@ -8,7 +8,15 @@ from collections.abc import Iterator
 
 from clients.api import Digend
 from clients.box_checks import check_address, check_box, check_digenctl, check_keys
-from clients.cluster_checks import check_clocks, check_disks, check_gpus, check_job, check_versions, check_workers
+from clients.cluster_checks import (
+    check_clocks,
+    check_disks,
+    check_gpus,
+    check_job,
+    check_strangers,
+    check_versions,
+    check_workers,
+)
 from clients.this_box import this_box
 from digend.config.errors import ConfigError
 from digend.exitcodes import ExitCode
@@ -65,6 +73,7 @@ def _cluster(driver: Digend) -> Iterator[Finding]:
     place = driver.place()
     yield from check_clocks(place, time.time_ns(), nodes)
     yield from check_disks(place)
+    yield from check_strangers(place)
     yield from check_workers(status, nodes)
     yield from check_gpus(nodes)
     if status.job is not None:

@@ -18,6 +18,7 @@ from clients.columns import WIDE, Column, UnknownColumn, columns_of
 from clients.output import Output
 from digend.config.layers import Places
 from digend.exitcodes import ExitCode
+from digend.printable import printable
 
 if TYPE_CHECKING:
     from clients.api import Digend
@@ -129,7 +130,7 @@ def failed(error: Exception, output: Output, **about: object) -> int:
     failure = explained(error)
     if failure is None:
         raise error
-    click.echo(f"digenctl: {failure.message}", err=True)
+    click.echo(printable(f"digenctl: {failure.message}", keep="\n\t"), err=True)
     if failure.hint and not output.as_json:
         click.echo(failure.hint, err=True)
     if output.as_json:

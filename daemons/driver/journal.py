@@ -138,7 +138,13 @@ class Journal:
             for number, part, now_ns, events, commands in rows:
                 yield Batch(number, part, now_ns, packing.events(events), packing.unpress(commands))
         except (sqlite3.Error, ValueError) as error:
-            raise JournalUnusable(f"{self.path}: damaged journal: {error}") from error
+            raise JournalUnusable(f"{self.path}: {self._unreadable(error)}") from error
+
+    def _unreadable(self, error: Exception) -> str:
+        """Damage, or what another version wrote."""
+        writers = {digend for segment, digend in self.segments() if segment == self.segment} - {__version__}
+        by = f" (written by digend {', '.join(writers)}, this is {__version__})" if writers else ""
+        return f"damaged journal: {error}{by}"
 
     def segments(self) -> list[tuple[int, str]]:
         """(segment, version of digend that wrote it), oldest first."""

@@ -62,6 +62,7 @@ class Queries:
         problems: Callable[[], tuple[str, ...]],
         place: Place,
         sessions: Sessions,
+        turned_away: Callable[[], tuple[str, ...]] = lambda: (),
     ) -> None:
         self._core = core
         self._summaries = summaries
@@ -71,6 +72,7 @@ class Queries:
         self._problems = problems
         self._place = place
         self._sessions = sessions
+        self._turned_away = turned_away
         self._chronicle = Chronicle(archive)
 
     def answer(self, query: Query, now_ns: int) -> Answer:
@@ -96,7 +98,8 @@ class Queries:
                 self.job(job)
                 return JobFile(request=request, toml=self._archive.job_file(job) or "")
             case GetDriver(request=request):
-                return DriverReply(request=request, driver=self._place.view(now_ns))
+                place = replace(self._place.view(now_ns), turned_away=self._turned_away())
+                return DriverReply(request=request, driver=place)
 
     def status(self, now_ns: int) -> StatusView:
         """How things are, the driver's own problems first."""

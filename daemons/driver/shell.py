@@ -107,7 +107,9 @@ class Driver:
             server.grant,
             server.trusts,
         )
-        self._queries = Queries(core, summaries, archive, clock.now_ns(), self._problems, place, self._sessions)
+        self._queries = Queries(
+            core, summaries, archive, clock.now_ns(), self._problems, place, self._sessions, server.turned_away
+        )
         self._parents = Parents(core, archive, self._queries.detail)
         self._desk = Desk(core, self._queries, register, uploads, lambda: room.reason, self._send)
         self._faults = Faults()
@@ -387,4 +389,4 @@ class Driver:
 
     def _problems(self) -> tuple[str, ...]:
         own = (self._room.reason,) if self._room.reason else ()
-        return own + self._server.turned_away() + self._sessions.problems()
+        return own + self._sessions.problems()

@@ -49,12 +49,13 @@ def frame(message: object) -> bytes:
 
 
 def decode(data: bytes | memoryview, allowed: Collection[type], *, limit: int | None = MAX_MESSAGE_BYTES) -> Any:
-    """One of `allowed`, checked. Raises ProtocolError. `limit` in bytes; None only for bytes of our own."""
+    """One of `allowed`, checked. Raises ProtocolError. `limit` in bytes; None only for bytes of our own, which may be
+    of an earlier protocol: fields that were added since have their defaults."""
     if limit is not None and len(data) > limit:
         raise TooLarge(len(data), limit)
     unpacker = _unpacker(data, limit)
     try:
-        cls = _head(unpacker, allowed)
+        cls = _head(unpacker, allowed, of_our_own=limit is None)
         body = unpacker.unpack()
         if unpacker.tell() != len(data):
             raise Malformed("bytes after its end")
@@ -100,14 +101,14 @@ def _unpacker(data: bytes | memoryview, limit: int | None) -> msgpack.Unpacker:
     return unpacker
 
 
-def _head(unpacker: msgpack.Unpacker, allowed: Collection[type]) -> type:
+def _head(unpacker: msgpack.Unpacker, allowed: Collection[type], of_our_own: bool) -> type:
     """Reads version and name; leaves the fields unread."""
     if unpacker.read_array_header() != 3:
         raise Malformed("not [protocol, name, fields]")
     theirs = unpacker.unpack()
     if type(theirs) is not int:
         raise Malformed("the protocol version is no integer")
-    if theirs != PROTOCOL:
+    if theirs != PROTOCOL and not of_our_own:
         raise WrongProtocol(theirs, PROTOCOL)
     name = unpacker.unpack()
     if not isinstance(name, str):

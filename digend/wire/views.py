@@ -34,6 +34,8 @@ class DriverView:
     """Of the disks of journal, state and runs; those that can be read."""
     by_systemd: bool
     """Its log goes to systemd's journal, not to `state`/logs."""
+    turned_away: tuple[str, ...] = ()
+    """Who did not get in lately, in words: unlisted keys, handshakes that failed."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

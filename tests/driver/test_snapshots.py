@@ -11,8 +11,10 @@ from broker.harness import Simulation
 from daemons.driver import packing, shell, snapshots
 from daemons.driver.journal import Journal, Turn
 from daemons.driver.main import _newest_snapshot
-from daemons.driver.replay import bring_up_to_date
+from daemons.driver.replay import bring_up_to_date, verify
 from daemons.driver.summaries import Summaries
+from digend.wire import codec, protocol
+from digend.wire.protocol import PROTOCOL
 from tests.broker.support import evaluation, finished, job
 from tests.driver.fakes import FakeRecorder, FakeWorker, living
 from tests.driver.test_process import completed
@@ -110,3 +112,25 @@ async def test_a_driver_takes_them_and_starts_from_one(tmp_path: Path, monkeypat
     journal.close()
     async with running(node), client_of(node) as client:
         assert (await completed(client, name)).job.job == before.job.job
+
+
+async def test_a_journal_of_an_earlier_protocol_is_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """An upgrade that raised the number: jobs of before are listed with all that is known of them, new ones run."""
+    node = node_of(tmp_path)
+    workers = (
+        FakeWorker(node, "generator", "n/generator/0"),
+        FakeWorker(node, "trainer", "n/trainer/0"),
+        FakeRecorder(node),
+    )
+    monkeypatch.setattr(shell, "SNAPSHOT_BATCHES", 10)
+    async with running(node), living(workers[0]), living(workers[1]), living(workers[2]), client_of(node) as client:
+        old = (await client.submit(job_config())).job
+        before = await completed(client, old)
+    for module in (codec, protocol, snapshots):
+        monkeypatch.setattr(module, "PROTOCOL", PROTOCOL + 1)
+    journal = Journal(journal_path(node), read_only=True)
+    assert verify(Core(), journal.batches())[1] is None, "replay compares what was said, not the number"
+    journal.close()
+    async with running(node), client_of(node) as client:
+        again = await completed(client, old)
+        assert (again.job.job, again.job.num_records) == (before.job.job, before.job.num_records)
