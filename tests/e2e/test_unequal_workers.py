@@ -1,4 +1,5 @@
-"""Boxes that are not alike, through real daemons: one half as fast, one late, one drained, one of other versions.
+"""Boxes that are not alike, through real daemons: one half as fast, one late and weak, one drained, one of other
+versions.
 
 The pace of a generator comes from an installed model family (paced_package.py), whose passes take long enough to be
 measured on a box that is busy with other things.
@@ -40,6 +41,9 @@ PACED = (
     "checkpoint.every=0",
     "keep_pairs=false",
 )
+WEAK = {"generator": {**GENERATOR["generator"], "offload_encoders": True, "offload_blocks": 1}}
+"""Of a box that the model does not fit on."""
+
 FAST, SLOW, LATE = "t/generator/0", "slow/generator/0", "late/generator/0"
 
 
@@ -120,7 +124,7 @@ def test_one_that_joins_late_is_used_and_a_drained_one_leaves_nothing_undone(
 ) -> None:
     submit(pool, "moving", 400)
     pool.reached("moving", 1)
-    with joining(pool.address, "late", [packages["t"]]):
+    with joining(pool.address, "late", [packages["t"]], WEAK):
         wait_until(lambda: late_use(pool.journal, "moving") is not None, "the late one has work")
         skipped = late_use(pool.journal, "moving")
         assert skipped is not None
@@ -142,6 +146,7 @@ def test_one_that_joins_late_is_used_and_a_drained_one_leaves_nothing_undone(
     assert_counted_once(run, len(run.steps))
     assert run.counters["failed_tasks"] == run.counters["lost_workers"] == 0
     assert all(each.num_samples == 2 * K and each.num_masked == 0 for each in run.steps)
+    assert all(each.first_max_abs_log_ratio <= 1e-6 for each in run.steps), "all drew what the trainer would draw"
 
 
 def tasks_of(pool: Cluster, job: str) -> dict[str, int]:
