@@ -14,7 +14,7 @@ from broker.placement import pool
 from broker.schedule.snapshot import Model, Running, Snapshot
 from broker.schedule.times import MICROSECOND, Times
 from broker.state import Job, Lease, State, Worker
-from broker.switching import note_switch, offloads, switch_ns
+from broker.switching import note_switch, num_offloads, offloads, switch_ns
 from digend.wire.tasks import Receipt
 
 _PROBE, _MORE, _AFTER_TAG = "probe", "probe: one more sample", "update after TAG"
@@ -78,9 +78,8 @@ def model_of(state: State, job: Job, trainer: Worker) -> Model | None:
 
 
 def is_unmeasured(state: State, job: Job, trainer: Worker) -> bool:
-    """Whether TAG is known from one task at most, or not what its switch takes where that takes some time."""
-    unknown = offloads(state, job, trainer) and _named_ns(state, job, trainer) is None
-    return _num_assisted(job, trainer) < 2 or unknown
+    """Whether TAG is known from one task at most, or offloading from one switch."""
+    return _num_assisted(job, trainer) < 2 or (offloads(state, job, trainer) and num_offloads(job, trainer) < 2)
 
 
 def is_unsure(job: Job, trainer: Worker) -> bool:

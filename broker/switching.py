@@ -48,5 +48,11 @@ def switch_ns(job: Job, trainer: Worker, offloaded: bool) -> float | None:
     return sum(known) / len(known) if known else None
 
 
+def num_offloads(job: Job, trainer: Worker) -> int:
+    """How many were measured; the first pays for the memory that it takes."""
+    known = trainer.tasks.get((job.id, _key(_TO_GENERATE, True)))
+    return 0 if known is None else known.num_seen
+
+
 def _key(label: str, offloaded: bool) -> str:
     return f"{label}, offloaded" if offloaded else label

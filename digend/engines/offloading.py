@@ -52,11 +52,13 @@ class Offloading:
         it still on the device."""
         if self._away:
             return
+        tensors = dict(self._state())
+        with context.stage("allocate"):  # most of it once only: no part of what a switch takes
+            hosts = [self._host(tensor) for tensor in tensors.values()]
         with context.stage(OFFLOAD):
-            tensors = dict(self._state())
             if self._verify:
                 self._digest = checksum(tensors)
-            self._move(tensors, [self._host(tensor) for tensor in tensors.values()])
+            self._move(tensors, hosts)
             self._away = tensors
 
     def restore(self, context: Context) -> None:
@@ -90,7 +92,8 @@ class Offloading:
         if known:
             return known.pop()
         try:
-            return torch.empty_like(tensor.data, device="cpu", pin_memory=self._device.type == "cuda")
+            # Zeros, so that its pages are there before they are needed.
+            return torch.zeros_like(tensor.data, device="cpu", pin_memory=self._device.type == "cuda")
         except RuntimeError as error:
             raise TaskFault("out_of_memory", f"host memory for training state: {error}", retry=True) from error
 

@@ -171,8 +171,11 @@ def test_tag_is_measured_anew_when_it_begins_to_offload() -> None:
     assert offloads(state, found, trainer)
     assert is_unmeasured(state, found, trainer)
     trainer.offloaded = True
+    measure(found, trainer, tag, receipt(1000, **{OFFLOAD: 900}), 4)
+    assert is_unmeasured(state, found, trainer), "the first may pay for more"
     measure(found, trainer, tag, receipt(1000, **{OFFLOAD: 30}), 4)
     assert not is_unmeasured(state, found, trainer)
+    assert switch_ns(found, trainer, True) == 30 * MS
 
 
 def test_where_offloading_was_not_enough_there_is_no_tag() -> None:
