@@ -81,6 +81,25 @@ def test_an_error_of_one_rank_leaves_the_gradient_of_all(
     assert crew.leave(two) == ["left"]
 
 
+@pytest.mark.parametrize("training", [FULL, LORA], ids=["full", "lora"])
+def test_each_rank_offloads_its_part_for_tag(crew: Crew, flux_folder: Path, training: dict[str, object]) -> None:
+    """Shards of all ranks that generate together; of replicas only rank 0 generates."""
+    one = crew.bench(config_of(flux_folder, 1, **training))
+    global_steps(one, [0, 1])
+    config = config_of(flux_folder, 2, **training)
+    checked = config.schedule.model_copy(update={"tag_checksums": True})
+    two = crew.bench(config.model_copy(update={"schedule": checked}))
+    assert two.engine._offloading is not None
+    for step in (0, 1):
+        for number, items in enumerate(micro_batches(two, step)):
+            two.generate(replace(two.generate_task(version=step, step=step), assist=True, offload=True))
+            assert (two.engine._offloading.away > 0) is bool(step or number or training is FULL)
+            two.update(items, micro_batch=number, step=step)
+        two.commit(version=step, step=step, micro_batches=(0, 1), z=NUM_PAIRS)
+    assert distance(published(one.context), published(two.context)) <= LARGEST_IN_DOUBLE
+    assert crew.leave(two) == ["left"]
+
+
 def test_sums_are_those_of_one_rank(crew: Crew, flux_folder: Path) -> None:
     results = []
     for ranks in (1, 2):
