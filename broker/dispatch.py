@@ -216,6 +216,8 @@ def idle_cause(state: State, job: Job, worker: Worker) -> tuple[str, bool]:
         return "end of the job" if job.stop is not None and job.stop.to == "cancelled" else "pause", False
     if job.state == "preparing":
         return job.reason or "preparing", False
+    if job.broken and worker.role == "trainer":
+        return "a trainer rank failed", False
     if job.state == "held":
         return "held", False
     if job.evaluation is not None:

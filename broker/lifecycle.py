@@ -351,7 +351,7 @@ def release_workers(state: State, job: Job, name: str) -> None:
     """Take the job from its workers, where it has any, and forget its work in progress."""
     if job.active:
         _withdraw(state, job, name)
-    job.trainer, job.followers = None, ()
+    job.trainer, job.followers, job.broken = None, (), ""
     job.rollout, job.unclaimed, job.waiting, job.evaluation = [], [], [], None
     job.scored, job.barred, job.unencoded, job.unencoded_of = [], [], [], None
     job.sq.clear()

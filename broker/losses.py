@@ -56,13 +56,20 @@ def _place(job: Job, worker: Worker) -> str:
 
 
 def give_up_ranks(state: State, job: Job, why: str) -> None:
-    """The ranks do not work together, though no process is known to be lost: from the checkpoint, with new ones."""
+    """The ranks do not work together, though no process is known to be lost. All leave; soon the job goes on from its
+    checkpoint, with the loss as the reason if one is noticed meanwhile (`broken_ranks`)."""
     job.failures[RANKS] = job.failures.get(RANKS, 0) + 1
     if job.failures[RANKS] > job.spec.task_retries:
         finish(state, job, "failed", f"the trainer ranks failed {job.failures[RANKS]} times, last: {why}")
         return
-    job.form_from_ns = state.now + AGAIN_NS
-    restart(state, job, f"the trainer ranks were given up: {why}")
+    if _leave_ranks(state, job, why):
+        job.broken, job.form_from_ns = why, state.now + AGAIN_NS
+
+
+def broken_ranks(state: State, job: Job) -> None:
+    """Nobody is known to be lost: so be it."""
+    if job.broken and state.now >= job.form_from_ns:
+        restart(state, job, f"the trainer ranks were given up: {job.broken}")
 
 
 def witnesses(state: State, worker: Worker) -> list[Job]:
@@ -244,6 +251,7 @@ def restart(state: State, job: Job, why: str) -> None:
     """A new incarnation, from the newest checkpoint; UQ survives only if that is the current version."""
     if not _leave_ranks(state, job, why):
         return
+    job.broken = ""
     job.incarnation += 1
     job.count("restarts")
     step, version = job.checkpoint_at

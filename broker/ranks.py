@@ -19,7 +19,7 @@ GRACE_NS = 10 * SECOND
 """Past the ranks' own time limit: whoever has said nothing by then is stuck."""
 
 AGAIN_NS = SECOND
-"""After a failure, before they meet again: a lost process is often noticed a moment after its peers notice."""
+"""After a failure, before they meet again: the driver often notices a lost process a moment after its peers."""
 
 
 _TOGETHER = ("prepare", "update", "commit", "reset", "checkpoint")

@@ -6,7 +6,7 @@ Owns HELLO with inventory, heartbeats, lease expiry and what a driver restart me
 from broker.blobs import forget_told, free, pay
 from broker.commands import End, Evict, RevokeLease, WakeAt
 from broker.devices import observe
-from broker.losses import give_up_ranks, lose_lease, lose_worker, reset_step, restart, witnesses
+from broker.losses import broken_ranks, give_up_ranks, lose_lease, lose_worker, reset_step, restart, witnesses
 from broker.outcomes import late
 from broker.placement import job_of
 from broker.ranks import disown, missing, returned
@@ -174,6 +174,7 @@ def expire(state: State, late_ns: int) -> None:
             late(state, lease, f"{lease.label} made no progress for {lease.lease_ns / 1e9:.0f} s")
     for job in state.active():
         _expire_ranks(state, job)
+        broken_ranks(state, job)
 
 
 def _wait_for_ranks(state: State, longer_ns: int) -> None:

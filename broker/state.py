@@ -182,8 +182,10 @@ class Job:
     rank_set: RankSet | None = None
     """Of a job with several ranks, while they meet or have met."""
     rank_epoch: int = 0
+    broken: str = ""
+    """Why its ranks were given up, until it is known whether one of them is lost."""
     form_from_ns: int = 0
-    """The ranks could not meet: they try again from then on."""
+    """Until then that is waited for."""
     stop: Stop | None = None
     """It is to leave its workers, and does not yet; of a paused job: why it did."""
     state: str = "queued"

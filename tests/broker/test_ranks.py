@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from broker.commands import AskJoin, AskLeave, AskStore, SendTask
-from broker.events import DrainRequested, PauseRequested, RankBroke, ResumeRequested, UndrainRequested
+from broker.events import DrainRequested, PauseRequested, RankBroke, ResumeRequested, UndrainRequested, WorkerGone
 from broker.harness import Simulation
 from broker.harness_engine import Slot
 from broker.spec import JobSpec
@@ -203,6 +203,21 @@ def test_a_killed_rank_costs_an_incarnation(rank: int, noticed: bool) -> None:
     assert simulation.job("j1").rank_epoch >= 2
     if noticed:
         assert f"trainer rank {rank} (n/trainer/{rank}) was lost" in reasons(simulation)[0]
+
+
+def test_a_loss_that_peers_notice_first_is_told_as_that_loss() -> None:
+    """They say that a rank is gone; which one, the driver learns a moment later."""
+    spec = ranked(2)
+    simulation = cluster(spec, trainers(2))
+    simulation.run(until=updating(simulation))
+    session = simulation.core.state.workers[RANKS[1]].session
+    assert session is not None
+    simulation.kill(RANKS[1], back_ns=5 * S, noticed=False)
+    gone = WorkerGone(session=session, reason="its connection takes no messages")
+    simulation.at(simulation.now_ns + 700 * MS, lambda: simulation.say(gone))
+    ended(simulation)
+    assert reasons(simulation) == ["trainer rank 1 (n/trainer/1) was lost: its connection takes no messages"]
+    audit(simulation, spec)
 
 
 def test_while_too_few_are_left_the_reason_says_so() -> None:

@@ -62,7 +62,7 @@ def test_a_killed_rank_costs_no_step(cluster: Cluster, alone: Run, rank: int) ->
     cluster.replaced(f"trainer-{rank}", killed)
     run = cluster.completed(job)
     assert_counted_once(run, 3)
-    assert run.bodies(RestartRecord), "the killed rank was noticed"
+    assert f"trainer rank {rank} (t/trainer/{rank}) was lost" in run.bodies(RestartRecord)[-1].reason
     told = cluster.ctl("story", job).stdout
     assert "trainer rank" in told
     assert "2 trainer ranks have met (epoch 2)" in run.notices()

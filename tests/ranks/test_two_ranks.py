@@ -183,3 +183,5 @@ def test_ranks_that_do_not_come_are_not_awaited(crew: Crew) -> None:
     assert fault.value.error.reason == "rank_lost"
     engine.leave()
     assert not torch.distributed.is_initialized()
+    crew.form(2, 2, timeout_s=20.0).leave()
+    assert crew.answers() == ["left"], "the process has counted its groups anew"

@@ -17,7 +17,7 @@ from datetime import timedelta
 import msgpack
 import torch
 from torch import Tensor, distributed
-from torch.distributed import PrefixStore, Store  # type: ignore[attr-defined]
+from torch.distributed import HashStore, PrefixStore, Store  # type: ignore[attr-defined]
 from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
 
 from digend.engines.protocols import Cancelled, TaskFault
@@ -29,6 +29,14 @@ LOST = "lost"
 """Key of the rank that gave up."""
 PATIENCE_S = 3600.0
 """What loading a model may take on one rank longer than on another."""
+
+
+def forget_failure() -> None:
+    """torch numbers a process's groups, and a beginning that failed leaves it a number ahead of its peers, which then
+    look for each other under other names for ever. Only the end of a group of all begins the count anew."""
+    if not distributed.is_initialized():
+        distributed.init_process_group("gloo", store=HashStore(), rank=0, world_size=1)
+    distributed.destroy_process_group()
 
 
 class Joined:

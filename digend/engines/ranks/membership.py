@@ -75,9 +75,7 @@ class Membership:
             raise TaskFault("rank_lost", f"rank {ranks.rank} was told to leave")
 
     def _met(self, ranks: Ranks) -> Joined:
-        from torch import distributed
-
-        from digend.engines.ranks.joined import Joined
+        from digend.engines.ranks.joined import Joined, forget_failure
         from digend.engines.ranks.store import reach
 
         try:
@@ -86,8 +84,7 @@ class Membership:
                 raise TaskFault("internal", f"rank 0 serves no store at {ranks.store}")
             return Joined(ranks, met, self._device, self._left)
         except (RuntimeError, ValueError) as error:
-            if distributed.is_initialized():
-                distributed.destroy_process_group()
+            forget_failure()
             who = f"rank {ranks.rank} of {ranks.size}"
             raise TaskFault("rank_lost", f"{who} has not met the others at {ranks.store}: {error}") from error
 
