@@ -18,7 +18,9 @@ from broker.generation import (
     offer_probe,
     prepared,
     stage_weights,
+    step_complete,
     switching,
+    without_room,
 )
 from broker.leasing import grant, note_idle
 from broker.microbatch import MicroBatch, Phase
@@ -100,17 +102,6 @@ def _offer_trainer(state: State, job: Job, worker: Worker) -> bool:
     else:
         return _ask_strategy(state, job, worker)
     return True
-
-
-def step_complete(job: Job) -> bool:
-    """All micro-batches of the open global step are accumulated (or had no sample that survived)."""
-    found = False
-    for batch in reversed(job.rollout):  # what is not applied yet is mostly at its end
-        if batch.global_step == job.global_step:
-            if batch.phase is not Phase.APPLIED:
-                return False
-            found = True
-    return found
 
 
 def next_update(job: Job) -> MicroBatch | None:
@@ -230,6 +221,8 @@ def idle_cause(state: State, job: Job, worker: Worker) -> tuple[str, bool]:
         return _trainer_cause(job)
     if worker.role == "reward":
         return "no sample to score", True
+    if without_room(state, job, worker):
+        return "no room for tensors", True
     if wanted_but_not_encoded(job):
         return "encoding of prompts", True
     if not holds(job, worker, job.stamp) or (job.unclaimed and switching(state, job, job.stamp)):

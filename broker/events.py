@@ -119,6 +119,8 @@ class WorkerBeat:
     lease: str | None
     done: int
     device: DeviceState | None = None
+    full: bool = False
+    """It has no room for more tensors."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

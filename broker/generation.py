@@ -102,12 +102,34 @@ def encoded(job: Job, batch: MicroBatch) -> bool:
 
 def offer_generation(state: State, job: Job, worker: Worker) -> bool:
     """Dealt fragments first, then the evaluation, then a new micro-batch, then what a slower worker has not begun."""
-    return (
+    return not without_room(state, job, worker) and (
         _offer_dealt(state, job, worker)
         or offer_evaluation(state, job, worker)
         or (_claim(state, job, worker) and _offer_dealt(state, job, worker))
         or _steal(state, job, worker)
     )
+
+
+def without_room(state: State, job: Job, worker: Worker) -> bool:
+    """It cannot keep more tensors, and others of the job work or can, so that some of them will be freed.
+
+    Where nobody else can go on, what it has is not enough for them: it makes more all the same, or the job would stand.
+    """
+    if not worker.full:
+        return False
+    others = any(lease.job == job.id and lease.worker != worker.name for lease in state.leases.values())
+    return others or bool(job.uq) or step_complete(job)
+
+
+def step_complete(job: Job) -> bool:
+    """All micro-batches of the open global step are accumulated (or had no sample that survived)."""
+    found = False
+    for batch in reversed(job.rollout):  # what is not applied yet is mostly at its end
+        if batch.global_step == job.global_step:
+            if batch.phase is not Phase.APPLIED:
+                return False
+            found = True
+    return found
 
 
 def offer_evaluation(state: State, job: Job, worker: Worker) -> bool:
@@ -213,7 +235,7 @@ def _claim(state: State, job: Job, worker: Worker) -> bool:
     job.unclaimed.remove(batch)
     batch.phase, batch.stamp = Phase.CLAIMED, stamp
     if not job.spec.deterministic:
-        able = _least_loaded_first(job, able)
+        able = _least_loaded_first(job, [each for each in able if not each.full] or able)
     shares = split(job.spec.partition, batch.sizes, _speeds(job, able))
     batch.fragments = [
         Fragment(index=index, share=share, worker=name) for index, (name, share) in enumerate(shares.items())

@@ -83,6 +83,7 @@ class Shell:
         self.outcomes: dict[str, Outcome] = {}
         self.beat_ns = 0
         self.device: DeviceState | None = None
+        self.full = False
         self.seat = Seat(self)
 
     @property
@@ -149,9 +150,9 @@ class Shell:
             if self.host.now_ns - outcome.sent_ns >= RESEND_NS:
                 self._tell(outcome)
         if self.running is None:
-            return WorkerBeat(session=self.session, lease=None, done=0, device=self.device)
+            return WorkerBeat(session=self.session, lease=None, done=0, device=self.device, full=self.full)
         lease, done = self.running.order.lease, self._progress_ns(self.running)
-        return WorkerBeat(session=self.session, lease=lease, done=done, device=self.device)
+        return WorkerBeat(session=self.session, lease=lease, done=done, device=self.device, full=self.full)
 
     def _progress_ns(self, running: Running) -> int:
         return self.host.now_ns - running.start_ns

@@ -6,8 +6,8 @@ Owns the phases of a job and what is freed when they end. Paper Algorithm 1 is t
 from broker import requests
 from broker.blobs import free, free_fragments, refs_of
 from broker.commands import End, RetireVersions
-from broker.dispatch import step_complete
 from broker.drift import warn
+from broker.generation import step_complete
 from broker.lacking import lacking
 from broker.leasing import end_idle, revoke
 from broker.microbatch import MicroBatch

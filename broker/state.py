@@ -46,6 +46,8 @@ class Worker:
     generation: Estimate = field(default_factory=Estimate)
     tasks: dict[tuple[str, str], Estimate] = field(default_factory=dict)
     """(job, kind of task): how long one takes, for the strategies that plan."""
+    full: bool = False
+    """It has no room for more tensors than wait there."""
     generating: bool = False
     """A trainer's mode: its last task was TAG."""
     offloaded: bool = False

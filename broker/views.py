@@ -1,14 +1,22 @@
 """What clients see of the core's state. Reads only; words for people are made here and in `broker.waits` only."""
 
+from typing import TypedDict
+
+from broker.blobs import refs_of
 from broker.draining import standing
 from broker.lacking import lacking
-from broker.microbatch import Phase
+from broker.microbatch import Fragment, Phase
 from broker.placement import involved, job_of
 from broker.ranks import followed
 from broker.state import SECOND, Drain, Job, Lease, State, Worker
 from broker.waits import NOTHING, in_want_of, job_reason, sq_reason, uq_reason, worker_reason
 from digend.wire.devices import DeviceState
 from digend.wire.views import DrainView, JobView, NodeView, QueueItem, QueueView, StatusView
+
+
+class _Kept(TypedDict):
+    num_bytes: int
+    held_by: tuple[str, ...]
 
 
 def job_view(state: State, job: Job) -> JobView:
@@ -56,6 +64,7 @@ def _queued(job: Job, now_ns: int) -> list[QueueItem]:
             version=batch.stamp[1] if batch.stamp else job.version,
             age_s=(now_ns - since) / SECOND,
             reason=f"fragment {fragment.index}, {fragment.num_to_score} samples: {sq_reason(job, place)}",
+            **_kept([fragment]),
         )
         for place, ((batch, fragment), since) in enumerate(job.sq.waiting())
     ]
@@ -68,6 +77,7 @@ def _queued(job: Job, now_ns: int) -> list[QueueItem]:
             version=batch.stamp[1] if batch.stamp else job.version,
             age_s=(now_ns - since) / SECOND,
             reason=uq_reason(job, batch, place),
+            **_kept(batch.fragments),
         )
         for place, (batch, since) in enumerate(job.uq.waiting())
     ]
@@ -94,6 +104,14 @@ def status_view(state: State, now_ns: int, started_ns: int) -> StatusView:
         problems=_problems(state, jobs, now_ns),
         now_ns=now_ns,
     )
+
+
+def _kept(fragments: list[Fragment]) -> _Kept:
+    held = [fragment for fragment in fragments if fragment.result is not None]
+    return {
+        "num_bytes": sum(ref.num_bytes for fragment in held for ref in refs_of(fragment.result)),
+        "held_by": tuple(dict.fromkeys(fragment.worker for fragment in held if fragment.worker)),
+    }
 
 
 def _drain(drain: Drain, now_ns: int) -> DrainView:

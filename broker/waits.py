@@ -20,6 +20,7 @@ _CAUSES = {
     "weights": "waits for weights",
     "encoding of prompts": "waits for prompts to be encoded",
     "no sample to score": "waits for samples to score",
+    "no room for tensors": "has no room for more tensors: waits until the trainer has used some",
     "last checkpoint": "waits for the last checkpoint",
     "checkpoint": "waits for the checkpoint",
     "held": "its job is held",

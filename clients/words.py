@@ -3,6 +3,8 @@
 from datetime import datetime
 from math import isfinite
 
+_UNITS = ((1 << 30, "GiB"), (1 << 20, "MiB"), (1 << 10, "KiB"))
+
 
 def age(seconds: float | None) -> str:
     """`8 s`, `4 min`, `2 h 5 min`, `3 d`; a dash where there is none."""
@@ -32,6 +34,15 @@ def number(value: float | None, digits: int = 3) -> str:
 def share(value: float | None) -> str:
     """A percentage, `12.5 %`."""
     return "-" if value is None or not isfinite(value) else f"{100 * value:.1f} %"
+
+
+def size(num_bytes: int) -> str:
+    """`1.5 GiB`, `80 MiB`, `3 KiB`, `12 B`; a dash for none."""
+    if not num_bytes:
+        return "-"
+    unit, name = next(((unit, name) for unit, name in _UNITS if num_bytes >= unit), (1, "B"))
+    whole = num_bytes / unit
+    return f"{whole:.1f} {name}" if whole < 9.95 and unit > 1 else f"{whole:.0f} {name}"
 
 
 def plural(count: int, word: str) -> str:

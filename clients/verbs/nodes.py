@@ -6,7 +6,7 @@ from clients.api import Digend
 from clients.columns import Column
 from clients.output import Output
 from clients.verb import tabular, verb
-from clients.words import age
+from clients.words import age, size
 from digend.wire.views import NodeView
 
 NONE = "no workers have joined; the next step: digend up NODE.toml"
@@ -37,6 +37,8 @@ COLUMNS = (
     Column("tasks", lambda node: str(node.tasks_done)),
     Column("device", _device),
     Column("traffic", lambda node: node.traffic or "-"),
+    Column("held", lambda node: size(node.held_bytes), wide=True),
+    Column("spooled", lambda node: size(node.spooled_bytes), wide=True),
     Column("pid", lambda node: str(node.pid)),
     Column("session", lambda node: node.session or "-", wide=True),
     Column(

@@ -6,7 +6,7 @@ from clients.api import Digend
 from clients.columns import Column
 from clients.output import Output
 from clients.verb import tabular, verb
-from clients.words import age
+from clients.words import age, size
 from digend.wire.views import QueueView
 
 COLUMNS = (
@@ -16,6 +16,8 @@ COLUMNS = (
     Column("micro-batch", lambda item: str(item.micro_batch)),
     Column("version", lambda item: str(item.version)),
     Column("age", lambda item: age(item.age_s)),
+    Column("held", lambda item: size(item.num_bytes), wide=True),
+    Column("by", lambda item: " ".join(item.held_by) or "-", wide=True),
     Column("reason", lambda item: item.reason or "-"),
 )
 

@@ -140,10 +140,13 @@ class Intake:
     def _beat(self, session: Session, beat: Heartbeat, draft: Draft, now_ns: int) -> None:
         self._send(session.peer, HeartbeatAck(session=session.id, seq=beat.seq))
         session.problem = beat.problem
+        session.held_bytes, session.spooled_bytes = beat.held_bytes, beat.spooled_bytes
         if beat.wall_ns:
             session.clock_ahead_s = (beat.wall_ns - time.time_ns()) / 1e9
         if self._sessions.worth_an_event(session, beat, now_ns):
-            draft.add(WorkerBeat(session=session.id, lease=beat.lease, done=beat.done, device=beat.device))
+            draft.add(
+                WorkerBeat(session=session.id, lease=beat.lease, done=beat.done, device=beat.device, full=beat.full)
+            )
 
     def _written(self, message: RecordsWritten, draft: Draft) -> None:
         self._stream.written(message.session, message.job, message.next_seq)

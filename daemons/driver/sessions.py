@@ -27,6 +27,9 @@ class Session:
     progress: tuple[str | None, int] = (None, 0)
     clock_ahead_s: float | None = None
     """Of its box's clock before this one, by the last heartbeat."""
+    held_bytes: int = 0
+    spooled_bytes: int = 0
+    full: bool = False
     problem: str = ""
     """What it said is wrong, by the last heartbeat."""
 
@@ -84,6 +87,8 @@ class Sessions:
             host=found.hello.host,
             runs=found.hello.runs,
             clock_ahead_s=found.clock_ahead_s,
+            held_bytes=found.held_bytes,
+            spooled_bytes=found.spooled_bytes,
             traffic=traffic(found.hello, self._encrypted),
         )
 
@@ -95,10 +100,10 @@ class Sessions:
         return found
 
     def worth_an_event(self, session: Session, beat: Heartbeat, now_ns: int) -> bool:
-        """Whether the core should see this heartbeat: there is progress, or the last is a while ago."""
+        """Whether the core should see this heartbeat: there is progress or other news, or the last is a while ago."""
         progress = (beat.lease, beat.done)
-        if progress == session.progress and now_ns - session.passed_ns < BEAT_NS:
+        if progress == session.progress and beat.full == session.full and now_ns - session.passed_ns < BEAT_NS:
             return False
-        session.progress = progress
+        session.progress, session.full = progress, beat.full
         session.passed_ns = now_ns
         return True

@@ -7,6 +7,7 @@ through a socket; an error of the data plane leaves as a `TaskFault` that the de
 import asyncio
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from concurrent.futures import Future
+from dataclasses import dataclass
 
 from digend.engines.protocols import TaskFault
 from digend.net.addresses import socket_path
@@ -19,6 +20,16 @@ from digend.wire.tensors import Array, BadTensor, digest_bytes, manifest_of, pac
 log = logger()
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BlobState:
+    """`held_bytes` with `spooled_bytes`, which are on disk; `full`: more than there is room for, `trouble` says why."""
+
+    held_bytes: int
+    spooled_bytes: int
+    full: bool
+    trouble: str
+
+
 class WorkerBlobs:
     """Made on the event loop that pulls are carried out on."""
 
@@ -26,31 +37,29 @@ class WorkerBlobs:
         self._server = server
         self._client = client
         self._loop = asyncio.get_running_loop()
-        self._own: dict[str, Mapping[str, Array]] = {}
 
     @property
     def address(self) -> str:
         return self._server.address
 
     @property
-    def held_bytes(self) -> int:
-        return self._server.held_bytes
+    def state(self) -> BlobState:
+        """How much waits here for those who need it."""
+        server = self._server
+        return BlobState(
+            held_bytes=server.held_bytes, spooled_bytes=server.spooled_bytes, full=server.full, trouble=server.trouble
+        )
 
     async def run(self) -> None:
         """Serves other processes, for ever."""
         await self._server.serve()
 
     def serve(self, tensors: Mapping[str, Array]) -> BlobRef:
-        ref = self._server.put(tensors)
-        self._own[ref.id] = dict(tensors)
-        return ref
+        return self._server.put(tensors)
 
     def free(self, blobs: Iterable[str]) -> None:
         """Ids that are not held are ignored."""
-        doomed = list(blobs)
-        self._server.free(doomed)
-        for blob in doomed:
-            self._own.pop(blob, None)
+        self._server.free(blobs)
 
     def request(self, ref: BlobRef, names: Collection[str] | None) -> "Future[Mapping[str, Array]]":
         """Begins a pull from another thread; the future may be cancelled."""
@@ -87,7 +96,6 @@ class WorkerBlobs:
         """The socket file bears this life's name, so nobody else's can go with it."""
         self._client.close()
         self._server.close()
-        self._own.clear()
         path = socket_path(self.address)
         if path:
             path.unlink(missing_ok=True)
@@ -113,7 +121,7 @@ class WorkerBlobs:
     async def _pull(self, ref: BlobRef, names: Collection[str] | None) -> Mapping[str, Array]:
         if ref.instance != self._server.instance:
             return await self._client.pull(ref, names)
-        own = self._own.get(ref.id)
+        own = self._server.tensors(ref.id)
         if own is None:
             raise BlobLost(f"blob {ref.id} was freed")
         missing = [name for name in names or () if name not in own]

@@ -11,7 +11,7 @@ import sys
 from collections.abc import Callable
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 from uuid import uuid4
 
 from daemons import keyring
@@ -162,7 +162,7 @@ async def _live(
     instance = uuid4().hex
     security = keyring.load(node)
     data = data_address(node, role, int(name.rpartition("/")[2]))
-    server = BlobServer.bind(data, instance, Path(node.state), security=security, refused=keyring.told)
+    server = BlobServer.bind(data, instance, Path(node.state), security=security, refused=keyring.told, **_room(node))
     blobs = WorkerBlobs(server, BlobClient(security=security))
     try:
         link = Link.connect(node.address, security=security)
@@ -193,6 +193,15 @@ async def _live(
             link.close()
     finally:
         blobs.close()
+
+
+def _room(node: NodeConfig) -> dict[str, Any]:
+    """Limits of the blobs, in bytes."""
+    memory_gib = node.blobs.memory_gib
+    return {
+        "memory_bytes": None if memory_gib is None else int(memory_gib * 2**30),
+        "spool_bytes": int(node.blobs.spool_gib * 2**30),
+    }
 
 
 def _exit_code(live: Callable[[], int]) -> int:

@@ -13,6 +13,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Protocol
 
+from daemons.worker.blobs import BlobState
 from daemons.worker.identity import Identity
 from daemons.worker.leases import Outcome
 from daemons.worker.session import Session
@@ -79,7 +80,7 @@ class Reports:
             )
         )
 
-    def heartbeat(self, progress: Progress, device: DeviceState | None) -> None:
+    def heartbeat(self, progress: Progress, device: DeviceState | None, blobs: BlobState) -> None:
         if self._session.id is not None:
             self._link.send(
                 Heartbeat(
@@ -91,6 +92,10 @@ class Reports:
                     resident_bytes=resident_bytes(),
                     device=device,
                     wall_ns=time.time_ns(),
+                    problem=blobs.trouble,
+                    held_bytes=blobs.held_bytes,
+                    spooled_bytes=blobs.spooled_bytes,
+                    full=blobs.full,
                 )
             )
 

@@ -208,7 +208,7 @@ class Worker:
             if self._session.silent(self._now(), self._timing.lost_s):
                 log.warning("the driver is silent, greeting it again", after_s=self._timing.lost_s)
                 self._leave()
-            self._reports.heartbeat(self._work.progress, self._device_state())
+            self._reports.heartbeat(self._work.progress, self._device_state(), self._blobs.state)
             self._reports.all_outcomes(self._work.leases.outcomes, self._now(), self._timing.resend_s)
 
     async def _drain(self) -> None:
@@ -320,7 +320,7 @@ class Worker:
             joined=self._joined.is_set(),
             busy=self._work.progress.lease is not None,
             unacknowledged=len(self._work.leases.outcomes),
-            held_bytes=self._blobs.held_bytes,
+            held_bytes=self._blobs.state.held_bytes,
             resident_bytes=resident_bytes(),
             device=self._device_state(),
         )

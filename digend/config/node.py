@@ -162,6 +162,22 @@ class KeysNodeConfig(Section, strict=True):
     ] = ""
 
 
+class BlobsNodeConfig(Section, strict=True):
+    """Tensors that a process keeps for others until they are not needed any more. Limits are of each process."""
+
+    memory_gib: Annotated[
+        float | None,
+        Field(
+            gt=0,
+            description="So many GiB stay in memory, more goes to disk. Where that has no room either, a generator "
+            "gets no more work while others can go on. No limit where missing.",
+        ),
+    ] = None
+    spool_gib: Annotated[
+        float, Field(ge=0, description="So many GiB may lie on disk, in `state`/spool; none where 0.")
+    ] = 0.0
+
+
 class NodeConfig(Section, strict=True):
     """One box."""
 
@@ -206,6 +222,7 @@ class NodeConfig(Section, strict=True):
     recorder: bool = Field(False, description="Whether the recorder runs here.")
     metrics: MetricsNodeConfig | None = None
     keys: KeysNodeConfig | None = None
+    blobs: BlobsNodeConfig = Field(default_factory=lambda: BlobsNodeConfig.model_validate({}))
     timing: TimingConfig = Field(default_factory=lambda: TimingConfig.model_validate({}))
     client: ClientConfig = Field(default_factory=lambda: ClientConfig.model_validate({}))
     tracking: TrackingConfig = Field(

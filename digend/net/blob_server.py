@@ -27,6 +27,7 @@ from digend.net.doorway import Arrival, Doorway
 from digend.net.incoming import Incoming
 from digend.net.porter import Refused
 from digend.net.security import Security
+from digend.net.spool import Spool, SpoolFull
 from digend.wire.codec import decode, encode
 from digend.wire.errors import Malformed, NotListed, ProtocolError
 from digend.wire.pulls import GetPieces, Pieces, Pull, Pulled, PullRefused
@@ -45,6 +46,7 @@ class Held:
     manifest: bytes
     tensors: Mapping[str, Array]
     num_bytes: int
+    on_disk: bool = False
 
     def data(self, name: str) -> memoryview | None:
         """The manifest for "", else a tensor's bytes."""
@@ -77,11 +79,16 @@ class BlobServer:
     reference.
     """
 
-    def __init__(self, doorway: Doorway, instance: str) -> None:
+    def __init__(
+        self, doorway: Doorway, instance: str, memory_bytes: int | None = None, spool: Spool | None = None
+    ) -> None:
         self.address = f"{doorway.address}{KEY_MARK}{doorway.public}" if doorway.public else doorway.address
         self.instance = instance
         self._doorway = doorway
+        self._memory_bytes = memory_bytes
+        self._spool = spool
         self._lock = Lock()
+        self._trouble = ""
         self._blobs: dict[str, Held] = {}
         self._shared: dict[str, Served] = {}
         self._numbers = count()
@@ -95,12 +102,15 @@ class BlobServer:
         *,
         security: Security | None = None,
         refused: Refused = lambda key, address: None,
+        memory_bytes: int | None = None,
+        spool_bytes: int = 0,
     ) -> "BlobServer":
         """`data`: "ipc" (a socket file under `state_dir`) or tcp://HOST (a free port, unless one is named).
 
-        `instance` names this life of the process; `refused(key, address)` is told whose handshake was refused. TCP is
-        in the clear where `security` has a trusted fabric. Raises BadAddress (NeedsKeys; also off the trusted fabric),
-        AddressInUse, OSError.
+        `instance` names this life of the process; `refused(key, address)` is told whose handshake was refused. What
+        does not fit into `memory_bytes` goes to disk, `spool_bytes` at most (`digend.net.spool`). TCP is in the clear
+        where `security` has a trusted fabric. Raises BadAddress (NeedsKeys; also off the trusted fabric), AddressInUse,
+        OSError.
         """
         endpoint = _endpoint(data, instance, state_dir, keyed=security is not None)
         fabric = security.fabric if security and data != "ipc" else None
@@ -108,14 +118,20 @@ class BlobServer:
         if fabric is not None and security and not security.trusts(host_of(doorway.address)):
             doorway.close(0)
             raise BadAddress(f"data = {data!r} is {doorway.address}, which is not in keys.trusted_fabric ({fabric})")
-        return cls(doorway, instance)
+        return cls(doorway, instance, memory_bytes, Spool(state_dir, instance, spool_bytes))
 
     def put(self, tensors: Mapping[str, Array]) -> BlobRef:
-        """Holds the tensors, without a copy, until `free`. Reads each byte once for the digests. Any thread."""
+        """Holds the tensors, without a copy, until `free`; on disk where memory is used up, in memory after all where
+        the disk does not take them. Reads each byte once for the digests. Any thread.
+        """
         manifest = pack_manifest(manifest_of(tensors))
-        held = Held(manifest, dict(tensors), sum(array.num_bytes for array in tensors.values()))
+        num_bytes = sum(array.num_bytes for array in tensors.values())
         with self._lock:
             blob = f"{self.instance}-{next(self._numbers)}"
+            over = self._memory_bytes is not None and self._in_memory() + num_bytes > self._memory_bytes
+        on_disk = self._spooled(blob, tensors) if over else None
+        held = Held(manifest, dict(tensors) if on_disk is None else on_disk, num_bytes, on_disk is not None)
+        with self._lock:
             self._blobs[blob] = held
         return BlobRef(
             owner=self.address,
@@ -125,6 +141,12 @@ class BlobServer:
             digest=digest_bytes(manifest),
         )
 
+    def tensors(self, blob: str) -> Mapping[str, Array] | None:
+        """Of a blob that was put here and is not freed."""
+        with self._lock:
+            held = self._blobs.get(blob)
+        return None if held is None else held.tensors
+
     def share(self, blob: str, incoming: Incoming | Held) -> None:
         """Passes on another's blob, here or on its way, under the id its owner gave it, until `free`. Any thread."""
         with self._lock:
@@ -132,15 +154,45 @@ class BlobServer:
 
     def free(self, blobs: Iterable[str]) -> None:
         """Lets go of blobs by id; ids that are not held are ignored. Chunks on their way still arrive. Any thread."""
-        with self._lock:
-            for blob in blobs:
-                self._blobs.pop(blob, None)
+        for blob in blobs:
+            with self._lock:
+                held = self._blobs.pop(blob, None)
                 self._shared.pop(blob, None)
+            if held is not None and held.on_disk and self._spool:
+                self._spool.free(blob)
 
     @property
     def held_bytes(self) -> int:
+        """Of all blobs that were put here, on disk too."""
         with self._lock:
             return sum(held.num_bytes for held in self._blobs.values())
+
+    @property
+    def spooled_bytes(self) -> int:
+        """Of those, on disk."""
+        with self._lock:
+            return sum(held.num_bytes for held in self._blobs.values() if held.on_disk)
+
+    @property
+    def full(self) -> bool:
+        """More is in memory than may be, because the disk did not take it."""
+        with self._lock:
+            return self._memory_bytes is not None and self._in_memory() > self._memory_bytes
+
+    @property
+    def trouble(self) -> str:
+        """Why it is `full`, in words; empty where it is not."""
+        return self._trouble if self.full else ""
+
+    def _in_memory(self) -> int:
+        return sum(held.num_bytes for held in self._blobs.values() if not held.on_disk)
+
+    def _spooled(self, blob: str, tensors: Mapping[str, Array]) -> dict[str, Array] | None:
+        try:
+            return self._spool.keep(blob, tensors) if self._spool else None
+        except SpoolFull as error:
+            self._trouble = f"tensors for others are over blobs.memory_gib, and the spool has no room: {error}"
+            return None
 
     async def serve(self) -> None:
         """Answers until `close`. One task, for the socket's whole life."""
@@ -154,6 +206,8 @@ class BlobServer:
         with self._lock:
             self._blobs.clear()
             self._shared.clear()
+        if self._spool:
+            self._spool.close()
 
     def _reply(self, arrival: Arrival) -> list[Any]:
         try:

@@ -10,6 +10,7 @@ _REMEDIES = {
     "reward": 'faster rewards, or more reward processes (schedule.scoring = "dedicated"); smaller micro-batches',
     "update": "a faster trainer, or another one (training.timestep_width; digenctl plan); a larger schedule.staleness",
     "weights": 'a larger schedule.staleness; less to publish (training.trainable = "lora"); a faster network',
+    "no room for tensors": "more room (blobs.memory_gib, blobs.spool_gib of the node file); a faster trainer",
     "encoding of prompts": "fewer distinct prompts, or a faster text encoder: each prompt is encoded once",
     "no sample to score": 'fewer reward processes, or none (schedule.scoring = "colocated"); faster generators',
 }

@@ -128,6 +128,10 @@ class NodeView:
     """For how long."""
     traffic: str = ""
     """How driver and other workers speak with it: encrypted, local (in the clear, on one machine), or CLEAR_DATA."""
+    held_bytes: int = 0
+    """Of tensors that wait there for those who need them, by its last heartbeat."""
+    spooled_bytes: int = 0
+    """Of those, on disk."""
     rank: int | None = None
     """Of a trainer that is one of several: which of `ranks`."""
     ranks: int = 1
@@ -167,6 +171,10 @@ class QueueItem:
     version: int
     age_s: float
     reason: str
+    num_bytes: int = 0
+    """Of its samples and trajectories."""
+    held_by: tuple[str, ...] = ()
+    """The workers that keep them."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -91,6 +91,12 @@ class Heartbeat:
     """The box's clock as this was sent."""
     problem: str = ""
     """What a person should see to, in words: `digenctl status` shows it."""
+    held_bytes: int = 0
+    """Of tensors that wait here for those who need them, on disk too."""
+    spooled_bytes: int = 0
+    """Of those, on disk."""
+    full: bool = False
+    """There is no room for more: it should generate nothing while others can go on."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
