@@ -5,7 +5,7 @@ QUIET := OMP_NUM_THREADS=1 HF_HUB_OFFLINE=1 TOKENIZERS_PARALLELISM=false
 PYTEST := $(QUIET) $(BIN)/python -m pytest -q
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test lint format types imports unit e2e lab matrix assets docs bench-ablation bench-staleness bench-algorithms bench clean
+.PHONY: help setup demo test lint format types imports unit e2e lab matrix assets docs bench-ablation bench-ablation-tag bench-staleness bench-algorithms bench clean
 
 help:     ## list these commands
 	@sed -n 's/^\([a-z0-9-]*\): *\(setup\)\{0,1\} *## /  \1\t/p' $(MAKEFILE_LIST) | expand -t 20
@@ -54,6 +54,9 @@ docs: setup ## write the pages, configs/digend.toml and configs/schema that come
 
 bench-ablation: setup ## the live ablation: real daemons on pinned cores, about 10 minutes
 	$(QUIET) $(BIN)/python -m benchmarks.live_ablation
+
+bench-ablation-tag: setup ## the same where generators are the bottleneck, three times in turns, about 10 minutes
+	$(QUIET) $(BIN)/python -m benchmarks.live_ablation --case generation --prompts 16 --repeats 3
 
 bench-staleness: setup ## reward with and without staleness, five seeds each, about 20 minutes
 	$(QUIET) $(BIN)/python -m benchmarks.staleness_curves

@@ -1,6 +1,6 @@
 """The live ablation: real daemons on pinned cores, one run, what each part of the schedule is worth.
 
-    python -m benchmarks.live_ablation [--prompts 16 32] [--steps 5] [--json FILE]
+    python -m benchmarks.live_ablation [--case generation] [--prompts 16 32] [--steps 5] [--repeats 3] [--json FILE]
 
 One cluster (a generator pinned to one core, a trainer to another) runs the same job under naive, +GAP, +TSP, +TAG,
 +TCSS, colocated, and colocated with TSP, and prints a table: seconds a global step (median, the first left out), the
@@ -8,6 +8,10 @@ ratio to naive, the share of the ideal that the measured task times allow, what 
 
 Colocated runs on one core where the others have two, so its step is also shown halved, as if it scaled perfectly to
 both; that is the fair and hardest comparison. Not a test; figures are ratios within one run on one machine.
+
+In the case `update` all timesteps are trained, so that the trainer is the bottleneck and TAG and TCSS have nothing to
+win; in the case `generation` two of eight are, so that it waits. With `--repeats` the variants take turns, so that what
+the machine does meanwhile meets all of them; seconds are then medians over the repeats with their range.
 """
 
 import argparse
@@ -41,7 +45,8 @@ COMMON = (
     "eval.enabled=false",
     "checkpoint.every=0",
 )
-"""All seven timesteps that can be trained are, in one window, so that an update is about as long as a rollout."""
+CASES: Mapping[str, int] = {"update": 7, "generation": 2}
+"""Trained timesteps, in one window: all seven that can be, so that an update is about as long as a rollout; or few."""
 
 VARIANTS: Mapping[str, tuple[str, ...]] = {
     "naive": ("schedule.partition=naive", "training.timestep_width=1", "schedule.strategy=never"),
@@ -61,11 +66,15 @@ VARIANTS: Mapping[str, tuple[str, ...]] = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Measured:
-    """Seconds. `step`: median of a global step but the first; `parts`: median of a task by kind, per micro-batch."""
+    """Seconds. `step`: median of a global step but the first; `parts`: median of a task by kind, per micro-batch.
+
+    Of several runs: medians of theirs, and sums of `bubbles` and `worker_seconds`; `steps`: of each run.
+    """
 
     name: str
     prompts: int
     step: float
+    steps: Sequence[float]
     parts: Mapping[str, float]
     bubbles: Mapping[str, float]
     worker_seconds: float
@@ -91,10 +100,28 @@ def measure(name: str, prompts: int, records: Sequence[Record]) -> Measured:
         name=name,
         prompts=prompts,
         step=median(spans),
+        steps=(median(spans),),
         parts={kind: median(times) for kind, times in tasks.items()},
         bubbles=bubbles,
         worker_seconds=2 * (ends[-1] - ends[0]) / 1e9,
         assisted=sum(body.assisted_micro_batches for body in bodies[1:]) / (len(bodies) - 1),
+    )
+
+
+def pooled(runs: Sequence[Measured]) -> Measured:
+    """Of several runs of one variant."""
+    steps = [each.step for each in runs]
+    kinds = {kind for each in runs for kind in each.parts}
+    waits = {key for each in runs for key in each.bubbles}
+    return Measured(
+        name=runs[0].name,
+        prompts=runs[0].prompts,
+        step=median(steps),
+        steps=steps,
+        parts={kind: median(each.parts[kind] for each in runs if kind in each.parts) for kind in sorted(kinds)},
+        bubbles={key: sum(each.bubbles.get(key, 0.0) for each in runs) for key in sorted(waits)},
+        worker_seconds=sum(each.worker_seconds for each in runs),
+        assisted=sum(each.assisted for each in runs) / len(runs),
     )
 
 
@@ -129,9 +156,9 @@ def pinned(cluster: Cluster) -> Iterator[Digend]:
         yield driver
 
 
-def run(driver: Digend, name: str, prompts: int, steps: int) -> Measured:
+def run(driver: Digend, name: str, prompts: int, steps: int, trained: int) -> Measured:
     wanted = (*COMMON, *VARIANTS[name], f"data.prompts_per_rollout={prompts}", f"training.global_steps={steps + 1}")
-    window = ("algorithm.options.window_size=7", "algorithm.options.window_range=[0,7]")
+    window = (f"algorithm.options.window_size={trained}", f"algorithm.options.window_range=[0,{trained}]")
     job = driver.submit(JOB, overrides=[*wanted, *window, f"name=ablation-{prompts}"]).job
     view = driver.wait(job)
     if view.state != "completed":
@@ -147,10 +174,16 @@ def row(measured: Measured, others: Mapping[str, Measured]) -> str:
     share = "" if colocated_name else f"{float(best) / measured.step:.1%}"
     bubble = sum(measured.bubbles.values()) / measured.worker_seconds
     return (
-        f"| {measured.prompts} | {measured.name} | {measured.step:.2f} | {naive / measured.step:.2f} | "
+        f"| {measured.prompts} | {measured.name} | {_spread(measured.steps)} | {naive / measured.step:.2f} | "
         f"{colocated / measured.step:.2f} | {colocated / 2 / measured.step:.2f} | {best} | {share} | {model} | "
         f"{bubble:.1%} | {measured.assisted:.1f} |"
     )
+
+
+def _spread(steps: Sequence[float]) -> str:
+    if len(steps) == 1:
+        return f"{steps[0]:.2f}"
+    return f"{median(steps):.2f} ({min(steps):.2f} - {max(steps):.2f})"
 
 
 def assist_of(others: Mapping[str, Measured]) -> float:
@@ -169,6 +202,8 @@ HEAD = (
 
 def main(arguments: Sequence[str]) -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--case", choices=sorted(CASES), default="update", help="what takes longer")
+    parser.add_argument("--repeats", type=int, default=1, help="runs of each variant, in turns")
     parser.add_argument("--prompts", type=int, nargs="+", default=[16, 32])
     parser.add_argument("--steps", type=int, default=5, help="measured global steps a variant (one more is run)")
     parser.add_argument("--json", type=Path, help="also write what was measured")
@@ -176,16 +211,18 @@ def main(arguments: Sequence[str]) -> None:
     rows, raw = [], []
     with running(NODE) as cluster, pinned(cluster) as driver:
         for prompts in options.prompts:
-            found: dict[str, Measured] = {}
-            for name in VARIANTS:
-                found[name] = run(driver, name, prompts, options.steps)
-                print(f"P={prompts} {name}: {found[name].step:.2f} s a global step", file=sys.stderr, flush=True)
+            runs: dict[str, list[Measured]] = {name: [] for name in VARIANTS}
+            for name in [name for _ in range(options.repeats) for name in VARIANTS]:
+                runs[name].append(run(driver, name, prompts, options.steps, CASES[options.case]))
+                print(f"P={prompts} {name}: {runs[name][-1].step:.2f} s a global step", file=sys.stderr, flush=True)
+            found = {name: pooled(each) for name, each in runs.items()}
             rows += [row(measured, found) for measured in found.values()]
             raw += [
                 {
                     "name": each.name,
                     "prompts": prompts,
                     "step": each.step,
+                    "steps": list(each.steps),
                     "parts": dict(each.parts),
                     "bubbles": dict(each.bubbles),
                     "assisted": each.assisted,
