@@ -9,7 +9,7 @@ from urllib.parse import urlsplit
 
 from digend.config.errors import nearest
 from digend.config.fabric import is_in, network_of
-from digend.config.job import JobConfig, TrainingConfig
+from digend.config.job import JobConfig
 from digend.config.node import NodeConfig
 from digend.rl.sigmas import SCHEDULES
 
@@ -48,7 +48,7 @@ def job_complaints(config: JobConfig) -> Iterator[Complaint]:
         yield "schedule.decode", 'reward needs schedule.scoring = "dedicated": a generator has decoded before it scores'
     if config.training.init_adapter is not None and config.training.trainable != "lora":
         yield "training.init_adapter", 'needs training.trainable = "lora"'
-    yield from _ranks(config.training)
+    yield from _ranks(config)
     if not any(reward.weight for reward in config.rewards):
         yield "rewards", "every weight is 0: there would be nothing to learn from"
     yield from _twice("rewards", [reward.name for reward in config.rewards])
@@ -56,12 +56,17 @@ def job_complaints(config: JobConfig) -> Iterator[Complaint]:
     yield from _sigma_schedule(config.sampling.sigma_schedule)
 
 
-def _ranks(training: TrainingConfig) -> Iterator[Complaint]:
+def _ranks(config: JobConfig) -> Iterator[Complaint]:
+    training = config.training
     if training.ranks % training.num_replicas:
         fitting = ", ".join(str(each) for each in range(1, training.ranks + 1) if training.ranks % each == 0)
         yield "training.replicas", f"must divide training.ranks = {training.ranks}: {fitting}"
-    elif training.optimizer == "adafactor" and training.num_replicas != training.ranks:
-        yield "training.optimizer", "adafactor needs whole matrices on every rank: training.replicas = training.ranks"
+    elif training.num_replicas != training.ranks:
+        whole = "needs whole weights on every rank: training.replicas = training.ranks"
+        if training.optimizer == "adafactor":
+            yield "training.optimizer", f"adafactor {whole}"
+        if config.model.memory.layerwise_casting != "none":
+            yield "model.memory.layerwise_casting", whole
 
 
 def _twice(key: str, names: Sequence[str]) -> Iterator[Complaint]:

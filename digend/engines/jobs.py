@@ -86,7 +86,10 @@ def load_job(
     except ValueError as error:  # PluginError and PluginOptionError
         raise TaskFault("config", str(error)) from error
     shape = Shape(height=config.sampling.height, width=config.sampling.width, num_frames=config.sampling.num_frames)
-    with left_in_host_memory(memory.left_out(config, family, trains=trains)):
+    peers = peers or Alone()
+    # What is cut into shards goes to the device block by block: the whole of it need not fit.
+    cut = family.trainable if peers.shards > 1 else ()
+    with left_in_host_memory({*memory.left_out(config, family, trains=trains), *cut}):
         model, base_digest, commit = _load_model(config, loader, device, model_options)
     try:
         model.check(shape)
@@ -97,7 +100,7 @@ def load_job(
     policy = Policy(model, _adapter(config, family), ema=config.training.ema_decay is not None, sent_as=sent_as)
     adapter_digest = start_from_adapter(policy, model.trainable, config.training)
     memory.after_adapter(model, config, family, trains=trains)
-    layout = _layout(model, policy, family, config, peers or Alone())
+    layout = _layout(model, policy, family, config, peers)
     return Job(
         id=task.job,
         incarnation=task.incarnation,
@@ -121,14 +124,14 @@ def load_job(
 
 def _layout(model: Model, policy: Policy, family: ModelSpec, config: JobConfig, peers: Peers) -> Layout:
     """Weights in shards where there are fewer replicas than ranks. Raises TaskFault("config")."""
-    if isinstance(peers, Alone):
+    if peers.size == 1:
         return OneRank()
     from digend.engines.ranks.joined import Joined
     from digend.engines.ranks.replicated import Replicated
     from digend.engines.ranks.sharded import shard
 
     assert isinstance(peers, Joined)
-    if peers.replicas == peers.size:
+    if peers.shards == 1:
         return Replicated(peers)
     layout = shard(model, family, peers, reshard=config.training.reshard)
     policy.relaid(layout.exchange)

@@ -11,9 +11,12 @@ import torch
 from torch import Tensor
 
 from digend.config.job import TrainingConfig
-from digend.engines.ranks.tensors import gathered
+from digend.engines.ranks.tensors import gathered, is_cut
 
 Place = Callable[[Tensor, Tensor], Tensor]
+
+CLIP_EPSILON = 1e-6
+"""torch's own, in `clip_grad_norm_`."""
 
 _MOMENTS = ("exp_avg", "exp_avg_sq")
 _MATRIX, _VECTOR = ("row_var", "col_var"), ("variance",)
@@ -24,15 +27,33 @@ def build_optimizer(parameters: Sequence[torch.nn.Parameter], training: Training
 
     Adafactor takes neither betas nor epsilon.
     """
+    cut = [each for each in parameters if is_cut(each)]
+    whole = [each for each in parameters if not is_cut(each)]
+    # What is cut into shards and what is not cannot be stepped in one call.
+    groups = [{"params": each} for each in (cut, whole) if each]
     if training.optimizer == "adafactor":
-        return torch.optim.Adafactor(parameters, lr=training.learning_rate, weight_decay=training.weight_decay)
+        return torch.optim.Adafactor(groups, lr=training.learning_rate, weight_decay=training.weight_decay)
     return torch.optim.AdamW(
-        parameters,
+        groups,
         lr=training.learning_rate,
         betas=training.betas,
         eps=training.epsilon,
         weight_decay=training.weight_decay,
     )
+
+
+def clip(parameters: Sequence[torch.nn.Parameter], largest: float) -> float:
+    """Scale the gradient down to the norm `largest`; returns the norm that it had."""
+    parts = [[each for each in parameters if is_cut(each)], [each for each in parameters if not is_cut(each)]]
+    parts = [part for part in parts if part]
+    if len(parts) == 1:
+        return float(gathered(torch.nn.utils.clip_grad_norm_(parts[0], largest)))
+    gradients = [[each.grad for each in part if each.grad is not None] for part in parts]
+    norm = math.hypot(*(float(gathered(torch.nn.utils.get_total_norm(part))) for part in gradients))
+    if not norm <= largest:
+        for gradient in (each for part in gradients for each in part):
+            gradient.mul_(largest / (norm + CLIP_EPSILON))
+    return norm
 
 
 def learning_rate(optimizer: torch.optim.Optimizer, training: TrainingConfig, num_steps: int) -> float:

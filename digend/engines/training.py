@@ -24,11 +24,10 @@ from digend.engines.guard import SpikeGuard
 from digend.engines.jobs import Job
 from digend.engines.loss_scale import LossScale
 from digend.engines.masters import Masters
-from digend.engines.optimizer import build_optimizer, first_non_finite, learning_rate
+from digend.engines.optimizer import build_optimizer, clip, first_non_finite, learning_rate
 from digend.engines.policy import EMA, OLD
 from digend.engines.protocols import Context, TaskFault
 from digend.engines.publishing import publish
-from digend.engines.ranks.tensors import gathered
 from digend.engines.sums import PairTable, Sums
 from digend.engines.trajectories import Trajectory, fetch_trajectories
 from digend.models.spec import Condition
@@ -286,8 +285,7 @@ class Trainer:
             for parameter in self._parameters:
                 if parameter.grad is not None:
                     parameter.grad.mul_(task.z0 / task.z)
-            clipped_at = self._job.config.training.max_grad_norm
-            norm = float(gathered(torch.nn.utils.clip_grad_norm_(self._parameters, clipped_at)))
+            norm = clip(self._parameters, self._job.config.training.max_grad_norm)
             skipped = first_non_finite(self.masters.parameters, norm) or self.guard.objection(norm)
         if skipped is None:
             self._job.layout.begin_step()

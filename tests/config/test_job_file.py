@@ -125,7 +125,7 @@ def test_evaluation_prompts_are_read_too(tmp_path: Path) -> None:
         (
             "global_steps = 2",
             'global_steps = 2\nranks = 2\noptimizer = "adafactor"',
-            ":27: training.optimizer: adafactor needs whole matrices on every rank",
+            ":27: training.optimizer: adafactor needs whole weights on every rank",
         ),
         ('path = "model"', 'path = "model"\noptions = { when = 1979-05-27 }', "model.options.when = 1979-05-27"),
         ('path = "model"', 'path = "mo\\u0000del"', 'model.path = "mo\\u0000del": has a NUL character'),

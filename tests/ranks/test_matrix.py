@@ -1,7 +1,8 @@
-"""Three families in every layout: the weights of one rank, its gradient, and what a killed rank leaves behind."""
+"""Four families in every layout: the weights of one rank, its gradient, and what a killed rank leaves behind."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -28,6 +29,9 @@ LARGEST_GRADIENT = 1e-6
 """Of the gradient's norm, in float32."""
 LAYOUTS = [(2, 1), (2, 2), (4, 1), (4, 2), (4, 4)]
 """Ranks and replicas: shards, copies, and both (HSDP)."""
+FAMILY_NAMES = ("flux", "sd3", "qwen_image", "wan")
+IN_SINGLE = {"wan": 1e-5}
+"""Wan's pipeline keeps its time embedding and more in float32 whatever the type, so weights differ by its rounding."""
 UNDECODED = {"scoring": "dedicated", "decode": "reward"}
 
 Folders = Callable[[str], Path]
@@ -93,18 +97,7 @@ def next_gradient(
     return crew.gradient(on, files, ranks // replicas), drawn
 
 
-@pytest.fixture(
-    scope="module",
-    params=[
-        ("flux", "full"),
-        ("flux", "lora"),
-        ("wan", "full"),
-        ("wan", "lora"),
-        ("qwen_image", "full"),
-        ("qwen_image", "lora"),
-    ],
-    ids="-".join,
-)
+@pytest.fixture(scope="module", params=product(FAMILY_NAMES, ("full", "lora")), ids="-".join)
 def subject(request: pytest.FixtureRequest, folders: Folders) -> Subject:
     family, trainable = request.param
     return Subject(family, folders(family), trainable)
@@ -118,7 +111,7 @@ def test_three_global_steps_in_double(crew: Crew, subject: Subject) -> None:
         global_steps(on, range(3))
         found = distance(published(one.context), published(on.context))
         print(f"{subject.family} {subject.trainable} {ranks} ranks, {replicas} replicas: weights differ by {found:.1e}")
-        assert found <= LARGEST_IN_DOUBLE
+        assert found <= IN_SINGLE.get(subject.family, LARGEST_IN_DOUBLE)
         assert crew.leave(on) == ["left"] * (ranks - 1)
 
 
@@ -142,17 +135,19 @@ def test_gradient_after_three_global_steps_in_single(crew: Crew, subject: Subjec
     [
         {"training": {"reshard": False}},
         {"training": {"gradient_checkpointing": True}},
+        {"model": {"memory": {"compile_blocks": "eager"}}},
         {"training": {"ema_decay": 0.5, "ema_interval": 1}},
         {"algorithm": {"options": {"window_size": 3, "window_range": [0, 3], "kl_coefficient": 0.1}}},
         {"algorithm": {"name": "diffusion_nft", "options": {}}},
     ],
-    ids=["reshard-off", "gradient-checkpointing", "ema", "kl", "diffusion-nft"],
+    ids=["reshard-off", "gradient-checkpointing", "compiled", "ema", "kl", "diffusion-nft"],
 )
 def test_options_in_shards(crew: Crew, folders: Folders, ranks: int, replicas: int, changes: dict[str, Any]) -> None:
     weights = []
     for size, copies in ((1, 1), (ranks, replicas)):
         training = {**changes.get("training", {}), "ranks": size, "replicas": copies, "update_batch": 2}
-        tables = {**changes, "training": training, "model": {"dtype": "float64"}, "schedule": UNDECODED}
+        tables = {**changes, "training": training, "schedule": UNDECODED}
+        tables["model"] = {"dtype": "float64", **changes.get("model", {})}
         on = crew.bench(job_config(folders("flux"), **tables))
         global_steps(on, range(3))
         task = on.generate_task(version=3, step=3)

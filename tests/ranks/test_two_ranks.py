@@ -13,7 +13,7 @@ from digend.config.job import JobConfig
 from digend.engines.protocols import Cancelled, TaskFault
 from digend.wire.ranks import Ranks
 from digend.wire.tasks import CheckpointResult, CheckpointTask
-from tests.engines.world import JOB, NUM_PAIRS, Bench, MemoryContext, job_config, prepare_task
+from tests.engines.world import JOB, NUM_PAIRS, Bench, MemoryContext, job_config, prepare_task, same
 from tests.ranks.crew import LARGEST_IN_DOUBLE, Crew, distance, global_steps, micro_batches, published
 
 FULL = {"trainable": "full", "ema_decay": 0.5, "ema_interval": 1}
@@ -38,9 +38,11 @@ def test_weights_checkpoint_and_resume(crew: Crew, flux_folder: Path, training: 
     one = crew.bench(config_of(flux_folder, 1, **training))
     global_steps(one, [0])
     path = checkpoint(one, 1).path
+    first = published(one.context)
     global_steps(one, [1, 2])
     two = crew.bench(config_of(flux_folder, 2, **training), checkpoint=path, version=1)
     assert two.engine.applied(JOB) == (1, 1, ())
+    assert same(first, published(two.context))
     two.context.stages.clear()
     global_steps(two, [1])
     assert "gather" in two.context.stages

@@ -48,6 +48,7 @@ class Joined:
     def __init__(self, ranks: Ranks, store: Store, device: str, left: threading.Event) -> None:
         self.rank, self.size, self.replicas = ranks.rank, ranks.size, ranks.replicas
         self.store = PrefixStore(f"ranks/{ranks.epoch}", store)
+        self.shards = self.size // self.replicas
         self._left = left
         self._num_agreements = 0
         self._excused: BaseException | None = None
@@ -59,7 +60,7 @@ class Joined:
         backend = "cpu:gloo,cuda:nccl" if kind == "cuda" else "gloo"
         distributed.init_process_group(backend, store=self.store, rank=self.rank, world_size=self.size, timeout=timeout)
         self._side = distributed.new_group(backend="gloo", timeout=timeout)
-        shape = (self.replicas, self.size // self.replicas)
+        shape = (self.replicas, self.shards)
         self.mesh: DeviceMesh = init_device_mesh(kind, shape, mesh_dim_names=(REPLICATE, SHARD))
         distributed.barrier(group=self._side)
 

@@ -19,6 +19,11 @@ class Peers(Protocol):
     @property
     def size(self) -> int: ...
 
+    @property
+    def shards(self) -> int:
+        """How many ranks share one copy of the weights."""
+        ...
+
     def agreed(self, *, patient: bool = False) -> AbstractContextManager[None]:
         """What the body raises on one rank is raised on all. `patient`: bodies may take very unequal times."""
         ...
@@ -37,6 +42,7 @@ class Alone:
 
     rank = 0
     size = 1
+    shards = 1
 
     def agreed(self, *, patient: bool = False) -> AbstractContextManager[None]:
         return nullcontext()

@@ -8,7 +8,6 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 
 import torch
 from torch import Tensor, distributed
-from torch._utils import _flatten_dense_tensors, _unflatten_dense_tensors
 from torch.nn import Parameter
 
 from digend.engines.forwards import Forward
@@ -16,9 +15,7 @@ from digend.engines.protocols import Context
 from digend.engines.ranks.dealing import deal
 from digend.engines.ranks.joined import Joined
 from digend.engines.ranks.peers import Peers
-
-BUCKET_BYTES = 64 * 1024 * 1024
-"""Of gradients that travel in one message."""
+from digend.engines.ranks.reducing import sum_gradients
 
 
 class Replicated:
@@ -36,24 +33,8 @@ class Replicated:
         return None
 
     def end_passes(self, parameters: Iterable[Parameter], context: Context) -> None:
-        """A parameter that no rank's passes touched has no gradient, here as on one rank."""
         with context.stage("gather"):
-            self._sum(list(parameters))
-
-    def _sum(self, known: Sequence[Parameter]) -> None:
-        touched = self.peers.add_up(torch.tensor([int(each.grad is not None) for each in known]))
-        gradients = []
-        for parameter, count in zip(known, touched.tolist(), strict=True):
-            if count and parameter.grad is None:
-                parameter.grad = torch.zeros_like(parameter)
-            if parameter.grad is not None:
-                gradients.append(parameter.grad)
-        for bucket in _buckets(gradients):
-            flat = _flatten_dense_tensors(bucket)  # type: ignore[no-untyped-call]
-            distributed.all_reduce(flat)
-            totals = _unflatten_dense_tensors(flat, bucket)  # type: ignore[no-untyped-call]
-            for gradient, total in zip(bucket, totals, strict=True):
-                gradient.copy_(total)
+            sum_gradients(list(parameters), self.peers)
 
     def begin_step(self) -> None:
         return None
@@ -76,16 +57,3 @@ class Replicated:
         placed = torch.empty(source.shape, dtype=source.dtype, device=like.device)
         self.fill(placed, source)
         return placed
-
-
-def _buckets(tensors: Iterable[Tensor]) -> list[list[Tensor]]:
-    """Of one number type each, in order."""
-    buckets: list[list[Tensor]] = []
-    room = 0
-    for tensor in tensors:
-        if not buckets or room < tensor.nbytes or buckets[-1][0].dtype != tensor.dtype:
-            buckets.append([])
-            room = BUCKET_BYTES
-        buckets[-1].append(tensor)
-        room -= tensor.nbytes
-    return buckets

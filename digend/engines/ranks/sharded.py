@@ -9,6 +9,7 @@ Invariant: a rank runs no pass that the others of its replica do not run.
 """
 
 import warnings
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
 import torch
@@ -23,7 +24,8 @@ from digend.engines.protocols import Context, TaskFault
 from digend.engines.ranks.dealing import deal
 from digend.engines.ranks.joined import SHARD, Joined
 from digend.engines.ranks.peers import Peers
-from digend.engines.ranks.tensors import gathered
+from digend.engines.ranks.reducing import sum_gradients
+from digend.engines.ranks.tensors import gathered, is_cut
 from digend.models.spec import Model, ModelSpec
 
 
@@ -48,7 +50,11 @@ class Sharded:
             module.set_reshard_after_backward(last or self._reshard, recurse=False)
 
     def end_passes(self, parameters: Iterable[Parameter], context: Context) -> None:
-        return None
+        """FSDP has summed the shards."""
+        whole = [each for each in parameters if not is_cut(each)]
+        if whole:
+            with context.stage("gather"):
+                sum_gradients(whole, self.peers)
 
     def begin_step(self) -> None:
         """What was gathered for a pass is old from now on."""
@@ -117,12 +123,27 @@ def shard(model: Model, family: ModelSpec, peers: Joined, *, reshard: bool) -> S
 
 
 def _wrapped(module: Module, family: ModelSpec, mesh: DeviceMesh, reshard: bool) -> Iterator[FSDPModule]:
-    dtypes = {each.dtype for each in module.parameters() if each.requires_grad}
-    half = all(each.itemsize < torch.float32.itemsize for each in dtypes)
+    dtype, others = _by_type(module)
+    half = dtype.itemsize < torch.float32.itemsize
     precision = MixedPrecisionPolicy(reduce_dtype=torch.float32 if half else None, cast_forward_inputs=False)
+    for parameter in others:
+        parameter.data = parameter.data.to(mesh.device_type)
     blocks = [block for name in family.sharding_units for block in module.get_submodule(name).children()]
     for each in (*blocks, module):
-        yield fully_shard(each, mesh=mesh, reshard_after_forward=reshard, mp_policy=precision)
+        yield fully_shard(
+            each, mesh=mesh, reshard_after_forward=reshard, mp_policy=precision, ignored_params=set(others)
+        )
+
+
+def _by_type(module: Module) -> tuple[torch.dtype, list[Parameter]]:
+    """The number type of most that learns, and the parameters that learn in another one: FSDP wants one type, so these
+    stay whole on every rank. Wan keeps its small ones in float32."""
+    sizes: Counter[torch.dtype] = Counter()
+    learning = [each for each in module.parameters() if each.requires_grad]
+    for parameter in learning:
+        sizes[parameter.dtype] += parameter.numel()
+    dtype = sizes.most_common(1)[0][0]
+    return dtype, [each for each in learning if each.dtype != dtype]
 
 
 def _scattered(like: DTensor, source: Tensor, rank: int) -> DTensor:

@@ -22,3 +22,8 @@ def gathered(tensor: Tensor) -> Tensor:
     full = getattr(tensor, "full_tensor", None)
     whole: Tensor = tensor if full is None else full()
     return whole
+
+
+def is_cut(tensor: Tensor) -> bool:
+    """Whether this rank has a part of it only."""
+    return hasattr(tensor, "full_tensor")
