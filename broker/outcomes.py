@@ -304,7 +304,7 @@ def _failed(state: State, worker: Worker, lease: Lease, error: TaskError) -> Non
 
 
 def _hold(state: State, job: Job, lease: Lease, error: TaskError) -> None:
-    """There is no room for the checkpoint: nothing is trained that could not be kept, and it is tried again."""
+    """The disk does not take the checkpoint now: nothing is trained that could not be kept, and it is tried again."""
     lose_lease(state, lease, error.message, told=True)
     job.checkpoint_from_ns = state.now + _CHECKPOINT_AGAIN_NS
     set_state(state, job, "held", error.message)

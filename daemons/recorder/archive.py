@@ -9,7 +9,7 @@ import json
 import re
 from collections import deque
 from collections.abc import Mapping, Sequence
-from errno import ENOSPC
+from errno import ENOSPC, EROFS
 from pathlib import Path
 from typing import IO
 
@@ -50,7 +50,7 @@ class Archive:
             folder.mkdir(parents=True, exist_ok=True)
             self._lock = _lock(folder)
         except OSError as error:
-            if error.errno == ENOSPC:
+            if error.errno in (ENOSPC, EROFS):  # not for ever: it is started again until there is
                 raise
             raise Unwritable(f"runs: {folder} cannot be written: {error.strerror}") from None
 

@@ -33,6 +33,9 @@ _OPTIONAL = (AVERAGES, MASTERS)
 PIPELINE, LORA = "pipeline", "lora"
 _UNFINISHED, _REPLACED = ".unfinished-", ".replaced-"
 
+MENDABLE = (errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EIO, errno.ESTALE)
+"""A disk without room, or one that went read-only or away: a job is held for it, not failed."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CheckpointState:
@@ -68,8 +71,8 @@ def checkpoint_folder(runs_dir: Path, job: str, global_step: int) -> Path:
 def write_checkpoint(folder: Path, checkpoint: Checkpoint, keep: int, extras: Callable[[Path], None]) -> str:
     """Write `folder` whole and delete the oldest beyond `keep`; `extras` adds files to it while it is still hidden.
 
-    Returns the manifest's digest. Raises TaskFault("checkpoint") where the disk says no, with `retry` where it only
-    lacks room; what was there stays.
+    Returns the manifest's digest. Raises TaskFault("checkpoint") where the disk says no, with `retry` where that is
+    `MENDABLE`; what was there stays.
     """
     hidden = folder.with_name(f"{_UNFINISHED}{folder.name}")
     try:
@@ -88,7 +91,7 @@ def write_checkpoint(folder: Path, checkpoint: Checkpoint, keep: int, extras: Ca
         _put_in_place(hidden, folder)
     except (OSError, SafetensorError) as error:
         shutil.rmtree(hidden, ignore_errors=True)
-        retry = _lacks_room(error)
+        retry = _is_mendable(error)
         raise TaskFault("checkpoint", f"{folder} cannot be written: {error}", retry=retry) from error
     _prune(folder, keep)
     return digest
@@ -114,12 +117,12 @@ def read_checkpoint(folder: Path, digest: str = "") -> Checkpoint:
     )
 
 
-def _lacks_room(error: Exception) -> bool:
-    """safetensors passes on the system's error as text only."""
-    full = (errno.ENOSPC, errno.EDQUOT)
+def _is_mendable(error: Exception) -> bool:
+    """Whether somebody can make it go away while the job waits. safetensors passes on the system's error as text
+    only."""
     if isinstance(error, OSError):
-        return error.errno in full
-    return any(f"(os error {number})" in str(error) for number in full)
+        return error.errno in MENDABLE
+    return any(f"(os error {number})" in str(error) for number in MENDABLE)
 
 
 def _write_manifest(folder: Path) -> None:

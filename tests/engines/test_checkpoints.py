@@ -1,12 +1,15 @@
 """Checkpoints: complete or absent, checked before they are believed, exact when restored."""
 
+import errno
 import json
 import shutil
 from pathlib import Path
 
 import pytest
 import torch
+from safetensors import SafetensorError
 
+from digend.engines import checkpoints
 from digend.engines.protocols import TaskFault
 from digend.wire.tasks import CheckpointResult, CheckpointTask
 from tests.engines.world import JOB, Bench, bench, job_config, same
@@ -217,3 +220,27 @@ def draw_live(on: Bench) -> torch.Tensor:
             velocity = job.model.velocity(latents, sigmas[index].expand(1), condition, 3.5, job.shape)
             latents = latents + (sigmas[index + 1] - sigmas[index]) * velocity
     return latents
+
+
+@pytest.mark.parametrize(
+    ("error", "mendable"),
+    [
+        (OSError(errno.EROFS, "Read-only file system"), True),
+        (OSError(errno.ENOSPC, "No space left on device"), True),
+        (SafetensorError("I/O error: Read-only file system (os error 30)"), True),
+        (OSError(errno.EACCES, "Permission denied"), False),
+        (SafetensorError("HeaderTooLarge"), False),
+    ],
+)
+def test_a_disk_that_may_come_back_holds_the_job_and_another_error_does_not(
+    flux_folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, error: Exception, mendable: bool
+) -> None:
+    on = trained(flux_folder, tmp_path, steps=1)
+
+    def refuse(*_: object) -> None:
+        raise error
+
+    monkeypatch.setattr(checkpoints, "save_file", refuse)
+    with pytest.raises(TaskFault, match="cannot be written") as fault:
+        save(on, 1)
+    assert fault.value.error.retry is mendable

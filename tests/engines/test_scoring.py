@@ -10,6 +10,7 @@ import pytest
 from digend.engines.diversity import diversity
 from digend.engines.engine import LocalEngine
 from digend.engines.protocols import TaskFault
+from digend.engines.scoring import MAX_REASON_CHARS
 from digend.wire.tasks import PrepareResult, Prompt, ScoreItem, ScoreResult, ScoreTask
 from digend.wire.tensors import from_numpy
 from tests.engines.world import JOB, MemoryContext, job_config, prepare_task
@@ -20,6 +21,9 @@ def brightness(pixels, prompts, metadata):
 
 def raises(pixels, prompts, metadata):
     raise RuntimeError("no network")
+
+def screams(pixels, prompts, metadata):
+    raise RuntimeError("\\x1b[2J\\x07" + "a" * 10_000)
 
 def one_short(pixels, prompts, metadata):
     return [0.0] * (len(prompts) - 1)
@@ -108,6 +112,7 @@ def test_a_weighted_sum_with_its_parts(tmp_path: Path) -> None:
     ("name", "words"),
     [
         ("raises", "RuntimeError: no network"),
+        ("screams", "RuntimeError: \\x1b[2J\\x07aaa"),
         ("one_short", "gave 3 values for 4 samples"),
         ("infinite", "gave inf"),
         ("huge", "gave 1e+200"),
@@ -119,6 +124,7 @@ def test_a_broken_reward_fails_the_batch(tmp_path: Path, name: str, words: str) 
     result = Scoring(tmp_path, ["brightness", name]).score()
     assert outcome(result) == [None] * 4
     assert all(words in (each.failure or "") and f"mine:{name}" in (each.failure or "") for each in result.scores)
+    assert all(len(each.failure or "") <= MAX_REASON_CHARS for each in result.scores)
     assert result.scores[1].components == pytest.approx({"mine:brightness": 0.2})
 
 
