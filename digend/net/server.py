@@ -22,6 +22,10 @@ from digend.wire.codec import decode, frame
 from digend.wire.errors import Malformed, NotAllowed, NotListed, ProtocolError
 from digend.wire.verbs import FROM_ROLE, TO_DRIVER
 
+SMALL_BYTES = 4096
+"""Smaller messages are copied and not counted, because to follow a message costs more than to copy it; ZeroMQ's limit
+on their number holds them to 4 MiB a peer.
+"""
 PEER_LIMIT_BYTES = 8 * 1024 * 1024
 MAX_BATCH = 256
 
@@ -86,7 +90,7 @@ class ControlServer:
             if away.broke_off(time.monotonic()):
                 suspected(WHO)
 
-        try:  # without copies, so that every message can be tracked
+        try:  # without copies, so that messages can be tracked
             doorway = Doorway(endpoint, security, refused=turned_away, failed=failed, copy_threshold=0)
             return cls(doorway, claim, allowed, away)
         except (OSError, ValueError):
@@ -137,7 +141,10 @@ class ControlServer:
         if flight.num_bytes() + len(data) > PEER_LIMIT_BYTES:
             return False
         try:
-            flight.add(self._channel.send([peer, data], track=True), len(data))
+            if len(data) < SMALL_BYTES:
+                self._channel.send([peer, data], copy=True)
+            else:
+                flight.add(self._channel.send([peer, data], track=True), len(data))
         except zmq.Again:
             return False
         except zmq.ZMQError:
@@ -151,7 +158,7 @@ class ControlServer:
         return self._turned_away.words(time.monotonic())
 
     def in_flight(self, peer: bytes) -> int:
-        """Bytes sent to the peer that still wait in this process; at most PEER_LIMIT_BYTES."""
+        """Bytes of messages from SMALL_BYTES on that still wait in this process; at most PEER_LIMIT_BYTES."""
         flight = self._flights.get(peer)
         return flight.num_bytes() if flight else 0
 
