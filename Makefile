@@ -43,7 +43,7 @@ lab: setup ## tests on machines with a real systemd (needs root)
 	DIGEND_LAB=required $(PYTEST) tests/lab
 
 matrix: setup ## whole matrices, too long for every day
-	$(PYTEST) -m matrix
+	$(PYTEST) -m matrix -o faulthandler_timeout=0 --timeout 1800
 
 assets: setup ## make the demo's model and classifiers anew (about 10 minutes)
 	$(BIN)/python -m scripts.assets.make

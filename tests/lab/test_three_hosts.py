@@ -3,7 +3,6 @@
 20 ms is one way, so a question and its answer take 40.
 """
 
-import faulthandler
 from collections import Counter
 from collections.abc import Iterator
 from typing import Any
@@ -67,7 +66,6 @@ def test_three_global_steps_with_keys_and_delay(network: Network) -> None:
 @pytest.mark.matrix
 @pytest.mark.timeout(1500)
 def test_the_demo_where_one_packet_of_a_hundred_is_lost(network: Network) -> None:
-    faulthandler.cancel_dump_traceback_later()  # it would end pytest after five minutes
     network.change(loss=0.01)
     with started(network, ROLES) as boxes:
         boxes.digenctl("submit", str(JOB), "--id", "demo", "--wait", seconds=1200)
