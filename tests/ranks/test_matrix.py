@@ -163,12 +163,13 @@ def _fields(task: Any) -> dict[str, Any]:
     return {name: getattr(task, name) for name in task.__dataclass_fields__}
 
 
-@pytest.mark.parametrize(("trainable", "replicas"), [("full", 1), ("lora", 2), ("lora", 1)])
-def test_half_precision_in_the_same_bits_of_float32(
-    crew: Crew, folders: Folders, trainable: str, replicas: int
-) -> None:
+@pytest.mark.parametrize(
+    ("family", "trainable", "replicas"),
+    [("flux", "full", 1), ("flux", "lora", 2), ("flux", "lora", 1), ("wan", "full", 1), ("wan", "lora", 1)],
+)
+def test_half_precision(crew: Crew, folders: Folders, family: str, trainable: str, replicas: int) -> None:
     """bfloat16 rounds each pass's gradient, so weights agree to what three steps of Adam can move them."""
-    subject = Subject("flux", folders("flux"), trainable)
+    subject = Subject(family, folders(family), trainable)
     weights = []
     for ranks, copies in ((1, None), (2, replicas)):
         on = crew.bench(subject.config("bfloat16", ranks, copies, learning_rate=1e-4))
