@@ -21,6 +21,7 @@ _PROBE, _MORE, _AFTER_TAG = "probe", "probe: one more sample", "update after TAG
 _BY_SAMPLE = ("generate", "decode")
 """Stages of a receipt that take the longer, the more samples a task has."""
 _TICK_NS = 1000
+_SOME = 3
 
 
 def measure(job: Job, worker: Worker, lease: Lease, receipt: Receipt, num_samples: int) -> int | None:
@@ -114,9 +115,9 @@ def _assist_ns(job: Job, trainer: Worker, samples: int) -> float | None:
 
 def _cold_ns(job: Job, trainer: Worker) -> float:
     """What an update takes longer after TAG than after an update, beside the switch that receipts name: once for there
-    and back. 0 where fewer than three of four take longer, for updates vary."""
+    and back. 0 while three are not known, or where fewer than three of four take longer: updates vary."""
     plain, after = _ns(job, trainer, "update"), trainer.tasks.get((job.id, _AFTER_TAG))
-    if plain is None or after is None or after.ns is None or after.fast_ns <= plain:
+    if plain is None or after is None or after.ns is None or len(after.recent) < _SOME or after.fast_ns <= plain:
         return 0.0
     return after.ns - plain
 
