@@ -33,14 +33,20 @@ def find(wanted: str) -> Interface:
     here = {name: address for _, name in socket.if_nameindex() if (address := _address_of(name))}
     if wanted in here:
         return Interface(wanted, here[wanted])
-    address = _looked_up(wanted or LOOPBACK, tuple(here))
+    if not wanted:  # a box whose loopback is down has no ranks, and all else works
+        return Interface(_loopback_of(here) or "lo", LOOPBACK)
+    address = _looked_up(wanted, tuple(here))
     name = next((name for name, each in here.items() if each == address), None)
     if name is None and ip_address(address).is_loopback:
-        name = next((name for name, each in here.items() if ip_address(each).is_loopback), None)
+        name = _loopback_of(here)
     if name is None:
         known = ", ".join(f"{name} ({each})" for name, each in here.items())
         raise BadAddress(f"no interface of this box has the address {address} of {wanted!r}: there is {known}")
     return Interface(name, address)
+
+
+def _loopback_of(here: dict[str, str]) -> str | None:
+    return next((name for name, each in here.items() if ip_address(each).is_loopback), None)
 
 
 def _looked_up(host: str, known: tuple[str, ...]) -> str:
