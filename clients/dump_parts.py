@@ -29,7 +29,7 @@ from digend.config.errors import ConfigError
 from digend.config.inspection import Setting, names, settings
 from digend.config.layers import Places
 from digend.config.loader import load_settings
-from digend.net.client import ClientError
+from digend.net.client import ClientError, DriverUnreachable
 from digend.wire.errors import ProtocolError
 from digend.wire.protocol import PROTOCOL
 
@@ -56,9 +56,10 @@ def collect(driver: Digend, dump: Dump, scratch: Path, journal: bool | None) -> 
     dump.add("environment.txt", lambda: masked_environment(os.environ))
     dump.add("doctor.json", lambda: _json(list(Examination(driver).findings())))
     box = _box(driver, dump)
+    interview = Interview()
     for name, ask in _questions(driver):
-        dump.add(name, partial(_answer, ask))
-    _jobs(driver, dump)
+        dump.add(name, partial(interview.answer, ask))
+    _jobs(driver, dump, interview)
     _logs(dump, box)
     if journal is False:
         dump.missing["journal.sqlite"] = "left out by --no-journal"
@@ -119,20 +120,32 @@ def _questions(driver: Digend) -> Iterator[tuple[str, Callable[[], object]]]:
     yield "driver/queue.json", driver.queue
 
 
-def _answer(ask: Callable[[], object]) -> str:
-    try:
-        return _json(ask())
-    except (ClientError, ProtocolError) as error:
-        raise Missing(str(error)) from error
+class Interview:
+    """Questions to a driver. Once nobody has answered, nobody is waited for again."""
+
+    def __init__(self) -> None:
+        self.away: DriverUnreachable | None = None
+
+    def answer(self, ask: Callable[[], object]) -> str:
+        """Raises Missing."""
+        if self.away:
+            raise Missing(str(self.away))
+        try:
+            return _json(ask())
+        except (ClientError, ProtocolError) as error:
+            self.away = error if isinstance(error, DriverUnreachable) else None
+            raise Missing(str(error)) from error
 
 
-def _jobs(driver: Digend, dump: Dump) -> None:
+def _jobs(driver: Digend, dump: Dump, interview: Interview) -> None:
     """The newest jobs: what became of them, their files, their last records."""
+    if interview.away:
+        dump.missing["jobs"] = str(interview.away)
+        return
     try:
-        driver.require_socket()
         newest = sorted(driver.newest_jobs().jobs, key=lambda job: job.submitted_ns)[-JOBS:]
         for job in newest:
-            dump.add(f"jobs/{job.id}/job.json", partial(_answer, partial(driver.job, job.id)))
+            dump.add(f"jobs/{job.id}/job.json", partial(interview.answer, partial(driver.job, job.id)))
             dump.add(f"jobs/{job.id}/job.toml", lambda job=job: masked_toml(driver.job_file(job.id)))  # type: ignore[misc]
             dump.add(f"jobs/{job.id}/records.jsonl", lambda job=job: _records(driver, job.id))  # type: ignore[misc]
     except (ClientError, ProtocolError) as error:

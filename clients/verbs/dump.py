@@ -36,6 +36,8 @@ def command(driver: Digend, output: Output, out: str | None, journal: bool | Non
     path = Path(out) if out else Path(f"{stem}.tar.gz")
     if not path.parent.is_dir():
         raise click.UsageError(f"--out: {path.parent} is no folder")
+    if path.is_dir():
+        raise click.ClickException(f"{path} cannot be written: it is a folder")
     dump = Dump(stem)
     with tempfile.TemporaryDirectory() as scratch:
         collect(driver, dump, Path(scratch), journal)

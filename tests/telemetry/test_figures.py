@@ -39,7 +39,7 @@ def test_every_documented_figure_is_made() -> None:
     evaluation = next(record.body for record in plausible_run() if isinstance(record.body, EvaluationRecord))
     kinds: tuple[Literal["worker", "timestep", "origin"], ...] = ("worker", "timestep", "origin")
     drift = tuple(DriftRecord(by=by, name="1", num_pairs=1, mean=0.0, max=0.0) for by in kinds)
-    step = replace(_measured(), component_stds={"a": 0.0}, component_zero_std={"a": 0.0}, drift=drift)
+    step = replace(_measured(), component_stds={"a": 0.0}, component_zero_std={"a": 0.0}, drift=drift, loss_scale=2.0)
     made = {described(name) for name in [*figures(step), *figures(evaluation)]}
     assert made == set(FIGURES)
 
