@@ -127,7 +127,7 @@ def test_a_client_of_another_protocol_version_is_told_so(cluster: Cluster) -> No
         text=True,
         check=False,
     )
-    assert done.returncode == ExitCode.USAGE
+    assert done.returncode == ExitCode.OTHER_PROTOCOL
     assert f"protocol {PROTOCOL}" in done.stderr
     assert "install the same digend on both" in done.stderr
     cluster.ctl("status")

@@ -103,6 +103,7 @@ def start(stack: ExitStack, port: str) -> "tuple[subprocess.Popen[str], str]":
     return process, told.readline().strip()
 
 
+@pytest.mark.matrix
 def test_a_service_that_is_killed_and_comes_back(healthy: Cluster) -> None:
     job = "service-killed"
 

@@ -31,6 +31,7 @@ def begin(node: Cluster, job: str) -> int:
     return node.driver.status().epoch
 
 
+@pytest.mark.matrix
 def test_stopped_and_started_again(node: Cluster) -> None:
     epoch = begin(node, "stopped")
     assert node.stop() == ExitCode.OK
