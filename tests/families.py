@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cache
 from pathlib import Path
 from typing import Any, cast
 
@@ -150,3 +151,9 @@ FAMILIES = {
         ),
     )
 }
+
+
+def folders_in(make: Callable[[str], Path]) -> Callable[[str], Path]:
+    """A family's tiny pipeline by its name, built in a folder that `make` makes when it is first asked for."""
+    torch.set_num_threads(1)
+    return cache(lambda name: FAMILIES[name].build(make(name)))

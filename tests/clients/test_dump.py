@@ -11,11 +11,9 @@ import pytest
 
 from clients.dump_file import Dump
 from clients.secrets_in_text import MASK, masked_environment, masked_text, masked_toml
-from digend.wire.replies import JobReply
-from digend.wire.requests import ShowJob
 from tests.clients.conftest import ROOT, Digenctl, digenctl_process
 from tests.driver.fakes import FakeRecorder, FakeWorker, living
-from tests.driver.world import Client, client_of, job_config, node_of, running
+from tests.driver.world import client_of, job_config, node_of, running
 
 
 def unpacked(archive: Path, folder: Path) -> Path:
@@ -28,15 +26,6 @@ def unpacked(archive: Path, folder: Path) -> Path:
 
 async def ctl(folder: Path, *words: str, **environ: str) -> "subprocess.CompletedProcess[str]":
     return await asyncio.to_thread(digenctl_process, *words, cwd=folder, **environ)
-
-
-async def completed(client: Client, job: str) -> None:
-    async with asyncio.timeout(30):
-        while True:
-            reply = await client.ask(ShowJob(request=client.next_request(), job=job), JobReply)
-            if reply.job.job.state == "completed":
-                return
-            await asyncio.sleep(0.02)
 
 
 async def test_a_dump_of_a_running_driver_and_of_one_that_is_away(tmp_path: Path) -> None:
@@ -57,7 +46,7 @@ async def test_a_dump_of_a_running_driver_and_of_one_that_is_away(tmp_path: Path
         client_of(node) as client,
     ):
         job = (await client.submit(job_config())).job
-        await completed(client, job)
+        await client.completed(job)
         result = await ctl(tmp_path, *options, "--out", "live.tar.gz", DIGEND_SECRET="s3cret", HF_TOKEN="hf_123")
         assert result.returncode == 0, result.stderr
         document = json.loads(result.stdout)

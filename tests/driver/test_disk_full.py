@@ -16,8 +16,8 @@ from daemons.driver import main
 from daemons.driver.room import Room
 from digend.config.node import NodeConfig
 from digend.exitcodes import ExitCode
-from digend.wire.replies import ErrorReply, JobReply, StatusReply, Submitted
-from digend.wire.requests import GetStatus, ShowJob
+from digend.wire.replies import ErrorReply, StatusReply, Submitted
+from digend.wire.requests import GetStatus
 from digend.wire.workers import HeartbeatAck
 from tests.driver.fakes import FakeWorker, living
 from tests.driver.world import Client, client_of, job_config, node_of, running
@@ -63,16 +63,6 @@ async def problem(client: Client) -> str:
             await asyncio.sleep(0.05)
 
 
-async def completed(client: Client, job: str) -> JobReply:
-    async with asyncio.timeout(30):
-        while True:
-            reply = await client.ask(ShowJob(request=client.next_request(), job=job), JobReply)
-            if reply.job.job.state in ("completed", "failed", "cancelled"):
-                assert reply.job.job.state == "completed", reply.job.job.reason
-                return reply
-            await asyncio.sleep(0.02)
-
-
 async def test_a_full_disk_holds_the_job_and_lets_it_go_on(
     small_disk: NodeConfig, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -100,7 +90,7 @@ async def test_a_full_disk_holds_the_job_and_lets_it_go_on(
             assert run.journal.now_ns > 0
 
             ballast.unlink()
-            detail = (await completed(client, "a")).job
+            detail = (await client.completed("a")).job
             assert detail.job.global_step == 40
             assert detail.counters["lost_workers"] == 0
             assert detail.counters["failed_tasks"] == 0

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import signal
 import socket
 import sqlite3
@@ -17,8 +16,8 @@ import pytest
 from daemons import replay
 from digend.config.node import NodeConfig
 from digend.exitcodes import ExitCode
-from digend.wire.replies import Changed, JobList, JobReply
-from digend.wire.requests import Cancel, ListJobs, ShowJob
+from digend.wire.replies import Changed, JobList
+from digend.wire.requests import Cancel, ListJobs
 from digend.wire.workers import Assign, Welcome
 from tests.driver.fakes import FakeRecorder, FakeWorker, living
 from tests.driver.world import Client, client_of, job_config, journal_path, node_of
@@ -49,16 +48,6 @@ def started(node: NodeConfig) -> Iterator[subprocess.Popen[str]]:
 async def open_jobs(client: Client) -> dict[str, str]:
     reply = await client.ask(ListJobs(request=client.next_request()), JobList)
     return {each.id: each.state for each in reply.jobs}
-
-
-async def completed(client: Client, job: str) -> JobReply:
-    async with asyncio.timeout(40):
-        while True:
-            reply = await client.ask(ShowJob(request=client.next_request(), job=job), JobReply)
-            if reply.job.job.state in ("completed", "failed", "cancelled"):
-                assert reply.job.job.state == "completed", reply.job.job.reason
-                return reply
-            await asyncio.sleep(0.02)
 
 
 async def test_acknowledged_submits_and_cancels_survive_kill_9(tmp_path: Path) -> None:
@@ -94,7 +83,7 @@ async def test_a_job_goes_on_after_kill_9_of_the_driver(tmp_path: Path, kill_aft
         first.send_signal(signal.SIGKILL)
         first.wait()
         stack.enter_context(started(node))
-        detail = (await completed(client, "a")).job
+        detail = (await client.completed("a")).job
         assert (detail.job.global_step, detail.job.policy_version) == (3, 3)
         assert [welcome.epoch for welcome in await trainer.until(Welcome, 2)][-1] == 2
         await recorder.when(lambda: len(recorder.records["a"]) >= detail.num_records)

@@ -17,7 +17,6 @@ from digend.wire import codec, protocol
 from digend.wire.protocol import PROTOCOL
 from tests.broker.support import evaluation, finished, job
 from tests.driver.fakes import FakeRecorder, FakeWorker, living
-from tests.driver.test_process import completed
 from tests.driver.world import client_of, job_config, journal_path, node_of, running
 
 KINDS = {
@@ -104,14 +103,14 @@ async def test_a_driver_takes_them_and_starts_from_one(tmp_path: Path, monkeypat
         client_of(node) as client,
     ):
         name = (await client.submit(job_config())).job
-        before = await completed(client, name)
+        before = await client.completed(name)
     journal = Journal(journal_path(node))
     kept = journal.snapshot()
     assert kept is not None
     assert kept[0] > 10
     journal.close()
     async with running(node), client_of(node) as client:
-        assert (await completed(client, name)).job.job == before.job.job
+        assert (await client.completed(name)).job.job == before.job.job
 
 
 async def test_a_journal_of_an_earlier_protocol_is_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -125,12 +124,12 @@ async def test_a_journal_of_an_earlier_protocol_is_read(tmp_path: Path, monkeypa
     monkeypatch.setattr(shell, "SNAPSHOT_BATCHES", 10)
     async with running(node), living(workers[0]), living(workers[1]), living(workers[2]), client_of(node) as client:
         old = (await client.submit(job_config())).job
-        before = await completed(client, old)
+        before = await client.completed(old)
     for module in (codec, protocol, snapshots):
         monkeypatch.setattr(module, "PROTOCOL", PROTOCOL + 1)
     journal = Journal(journal_path(node), read_only=True)
     assert verify(Core(), journal.batches())[1] is None, "replay compares what was said, not the number"
     journal.close()
     async with running(node), client_of(node) as client:
-        again = await completed(client, old)
+        again = await client.completed(old)
         assert (again.job.job, again.job.num_records) == (before.job.job, before.job.num_records)

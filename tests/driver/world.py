@@ -19,8 +19,8 @@ from digend.config.node import NodeConfig
 from digend.config.prompts import PromptRow, content_digest, packed_prompts
 from digend.net.link import Link
 from digend.net.server import ControlServer
-from digend.wire.replies import Submitted, Uploaded
-from digend.wire.requests import Submit, Upload
+from digend.wire.replies import JobReply, Submitted, Uploaded
+from digend.wire.requests import ShowJob, Submit, Upload
 from digend.wire.verbs import TO_CLIENT
 from digend.wire.workers import Hello, Role, Versions
 
@@ -132,6 +132,16 @@ class Client:
 
     async def submit(self, config: JobConfig, job: str | None = None) -> Submitted:
         return await self.ask(await self.submission(config, job), Submitted)
+
+    async def completed(self, job: str) -> JobReply:
+        """What the driver tells of a job once it is completed; fails where it ended otherwise, or after 40 s."""
+        async with asyncio.timeout(40):
+            while True:
+                reply = await self.ask(ShowJob(request=self.next_request(), job=job), JobReply)
+                if reply.job.job.state in ("completed", "failed", "cancelled"):
+                    assert reply.job.job.state == "completed", reply.job.job.reason
+                    return reply
+                await asyncio.sleep(0.02)
 
     def close(self) -> None:
         self.link.close()

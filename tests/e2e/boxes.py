@@ -35,14 +35,19 @@ def joining(
     try:
         yield up
     finally:
-        up.terminate()
-        try:
-            up.wait(60)
-        except subprocess.TimeoutExpired:
-            up.kill()
-            up.wait()
+        end(up)
         if not KEEP:
             shutil.rmtree(folder, ignore_errors=True)
+
+
+def end(up: "subprocess.Popen[bytes]") -> int:
+    """As a person does, by SIGTERM; what has not ended in a minute is killed. The exit code."""
+    up.terminate()
+    try:
+        return up.wait(60)
+    except subprocess.TimeoutExpired:
+        up.kill()
+        return up.wait()
 
 
 def has_joined(cluster: Cluster, worker: str) -> None:

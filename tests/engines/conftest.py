@@ -4,22 +4,13 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-import torch
 
-from tests.families import FAMILIES
+from tests.families import folders_in
 
 
 @pytest.fixture(scope="session")
 def folders(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path]:
-    torch.set_num_threads(1)
-    made: dict[str, Path] = {}
-
-    def folder(name: str) -> Path:
-        if name not in made:
-            made[name] = FAMILIES[name].build(tmp_path_factory.mktemp(name))
-        return made[name]
-
-    return folder
+    return folders_in(tmp_path_factory.mktemp)
 
 
 @pytest.fixture(scope="session")

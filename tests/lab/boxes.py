@@ -16,6 +16,7 @@ from typing import Any
 import tomli_w
 
 from digend.exitcodes import ExitCode
+from tests.e2e.boxes import end
 from tests.e2e.cluster import KEEP, PATIENCE_S, ROOT, environment, short_folder, wait_until
 from tests.lab.network import ADDRESSES, Network
 
@@ -57,12 +58,7 @@ class Boxes:
     def stop(self) -> list[int]:
         """As a person does, the first one last, because the others report to it; exit codes."""
         for up in reversed(self.ups):
-            up.terminate()
-            try:
-                up.wait(60)
-            except subprocess.TimeoutExpired:
-                up.kill()
-                up.wait()
+            end(up)
         return [up.returncode for up in self.ups]
 
 

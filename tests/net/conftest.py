@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from digend.net.server import ControlServer
+from tests.net.keyed import Keys, Told
 
 
 @pytest.fixture
@@ -35,3 +36,13 @@ def until() -> Callable[[Callable[[], bool]], Awaitable[None]]:
                 await asyncio.sleep(0.005)
 
     return wait
+
+
+@pytest.fixture
+def keys() -> Keys:
+    return Keys()
+
+
+@pytest.fixture
+def told() -> Told:
+    return Told()

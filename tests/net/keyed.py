@@ -11,6 +11,7 @@ ROLES: Mapping[str, frozenset[str]] = {
     "box-r": frozenset({"recorder"}),
     "ada": frozenset({"client"}),
 }
+LOCAL = "tcp://127.0.0.1"
 
 
 @dataclass(frozen=True)
@@ -31,3 +32,13 @@ class Keys:
     def stranger(self) -> Security:
         """Somebody who knows the list and is not on it."""
         return Security(new_pair(), self.grants())
+
+
+class Told:
+    """What a porter said of those it refused."""
+
+    def __init__(self) -> None:
+        self.refused: list[tuple[str, str]] = []
+
+    def __call__(self, key: str, address: str) -> None:
+        self.refused.append((key, address))

@@ -13,7 +13,7 @@ from digend.config.job import JobConfig
 from digend.engines.protocols import TaskFault
 from digend.wire.tasks import CheckpointResult, CheckpointTask, GenerateResult
 from tests.engines.world import JOB, job_config
-from tests.families import FAMILIES
+from tests.families import FAMILIES, folders_in
 from tests.ranks.crew import (
     LARGEST_IN_DOUBLE,
     Crew,
@@ -39,15 +39,7 @@ Folders = Callable[[str], Path]
 
 @pytest.fixture(scope="module")
 def folders(tmp_path_factory: pytest.TempPathFactory) -> Folders:
-    torch.set_num_threads(1)
-    made: dict[str, Path] = {}
-
-    def folder(name: str) -> Path:
-        if name not in made:
-            made[name] = FAMILIES[name].build(tmp_path_factory.mktemp(name))
-        return made[name]
-
-    return folder
+    return folders_in(tmp_path_factory.mktemp)
 
 
 @dataclass(frozen=True)
