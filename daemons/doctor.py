@@ -5,7 +5,6 @@ process of its own, because importing it here would be the daemons' business. Ev
 3) or an error (exit code 78).
 """
 
-import importlib.util
 import os
 import shutil
 import subprocess
@@ -13,6 +12,7 @@ import sys
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from importlib.metadata import PackageNotFoundError, version
+from importlib.util import find_spec
 from pathlib import Path
 from tempfile import NamedTemporaryFile
 
@@ -21,6 +21,7 @@ import click
 from daemons import keyring
 from daemons.children import programs
 from daemons.ready import present
+from daemons.worker.versions import ENGINE
 from digend.config.errors import ConfigError
 from digend.config.node import NodeConfig
 from digend.findings import Finding, exit_code, room
@@ -30,18 +31,7 @@ from digend.net.interfaces import find
 from digend.net.security import Security
 
 ROOT = Path(__file__).resolve().parents[1]
-NEEDED = (
-    "pyzmq",
-    "msgpack",
-    "blake3",
-    "pydantic",
-    "structlog",
-    "torch",
-    "diffusers",
-    "transformers",
-    "peft",
-    "safetensors",
-)
+NEEDED = ("pyzmq", "msgpack", "blake3", "pydantic", "structlog", "safetensors")
 PROBE = """
 import sys
 from digend.engines.devices import choose_device
@@ -66,17 +56,22 @@ def check_python(node: NodeConfig) -> Iterator[Finding]:
     """Python is new enough, and what is needed is installed."""
     number = ".".join(map(str, sys.version_info[:3]))
     yield Finding("ok" if sys.version_info >= (3, 11) else "error", "python", f"{number} at {sys.executable}")
-    for name in NEEDED:
+    works = node.generator is not None or node.trainer is not None
+    for name in (*NEEDED, *ENGINE):
+        extra = "[worker]" if name in ENGINE else ""
         try:
             yield Finding("ok", name, version(name))
         except PackageNotFoundError:
-            yield Finding("error", name, "not installed: pip install digend into this environment")
+            if works or not extra:
+                yield Finding("error", name, f"not installed: pip install 'digend{extra}' into this environment")
+            else:
+                yield Finding("ok", name, "not installed; only generators and trainers need it")
 
 
 def check_names(node: NodeConfig) -> Iterator[Finding]:
     """`broker`, `daemons` and `clients` are common words: another package of that name would be imported instead."""
     for name in ("digend", "broker", "daemons", "clients"):
-        spec = importlib.util.find_spec(name)
+        spec = find_spec(name)
         origin = Path(spec.origin).resolve() if spec and spec.origin else None
         if origin == ROOT / name / "__init__.py":
             yield Finding("ok", f"package {name}", str(origin.parent))
@@ -86,8 +81,8 @@ def check_names(node: NodeConfig) -> Iterator[Finding]:
 
 
 def check_devices(node: NodeConfig) -> Iterator[Finding]:
-    """Every configured device is one that torch sees; no more compute threads than cores."""
-    for device in dict.fromkeys(_devices(node)):
+    """Every configured device is one that torch sees, where it is installed; no more compute threads than cores."""
+    for device in dict.fromkeys(_devices(node)) if find_spec("torch") else ():
         probe = subprocess.run(
             [sys.executable, "-c", PROBE, device], capture_output=True, text=True, check=False, cwd=ROOT
         )

@@ -24,7 +24,7 @@ from daemons.worker.blobs import WorkerBlobs
 from daemons.worker.compute import EngineStart
 from daemons.worker.identity import Identity, ShellTiming
 from daemons.worker.shell import Worker
-from daemons.worker.versions import installed_versions
+from daemons.worker.versions import ENGINE, installed_versions, lacking
 from digend.config.errors import ConfigError
 from digend.config.node import NodeConfig
 from digend.config.offload import offload_of
@@ -48,7 +48,7 @@ WATCHED_GPU = "DIGEND_WATCHED_GPU"
 
 
 class CannotStart(Exception):
-    """The engine would refuse the same configuration again."""
+    """It would go no better the next time: the engine refuses its configuration, or its packages are missing."""
 
 
 def run(role: WorkerRole, node: NodeConfig, slot: int, reread: Reread | None = None) -> int:
@@ -60,13 +60,12 @@ def run(role: WorkerRole, node: NodeConfig, slot: int, reread: Reread | None = N
     peak = peak_flops(role, node)
     for name in ("OMP_NUM_THREADS", "MKL_NUM_THREADS"):
         os.environ[name] = str(threads)
-    if role == "trainer":
-        try:
-            _bind_ranks(meeting_place(node))
-        except BadAddress as error:
-            set_up(node.log_format, node.log_level, f"{node.name}/{role}/{slot}")
-            log.error("cannot start", reason=str(error))
-            return ExitCode.BAD_CONFIG
+    try:
+        _prepare(role, node)
+    except (BadAddress, CannotStart) as error:
+        set_up(node.log_format, node.log_level, f"{node.name}/{role}/{slot}")
+        log.error("cannot start", reason=str(error))
+        return ExitCode.BAD_CONFIG
 
     watch = GpuWatch()
 
@@ -130,6 +129,14 @@ def meeting_place(node: NodeConfig) -> Interface:
         return find(wanted)
     except BadAddress as error:
         raise BadAddress(f"trainer.interface: {error}") from None
+
+
+def _prepare(role: WorkerRole, node: NodeConfig) -> None:
+    """What has to be so before torch is imported. Raises CannotStart, BadAddress."""
+    if role != "reward" and (trouble := lacking(ENGINE)):
+        raise CannotStart(trouble)
+    if role == "trainer":
+        _bind_ranks(meeting_place(node))
 
 
 def _bind_ranks(place: Interface) -> None:

@@ -141,7 +141,7 @@ def test_upgrade_and_remove_to_the_letter(boxes: Boxes, tmp_path: Path) -> None:
     a.write(LIST, b.run("cat", LIST))
     a.systemctl("reload", "digend")
     epoch = _epoch(a)
-    boxes.follow_section("Upgrade", **{"/opt/digend/bin/pip install --upgrade /path/to/the/checkout": "true"})
+    boxes.follow_section("Upgrade", **{"/opt/digend/bin/pip install --upgrade '/path/to/the/checkout[worker]'": "true"})
     wait_until(lambda: "box-b/generator/0" in _present(a), "both are back")
     assert _epoch(a) == epoch + 1
     options = [word for each in short_job(tmp_path) for word in ("--set", each.replace(str(tmp_path), "/root"))]
