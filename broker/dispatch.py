@@ -24,7 +24,7 @@ from broker.generation import (
 )
 from broker.leasing import grant, note_idle
 from broker.microbatch import MicroBatch, Phase
-from broker.placement import involved, serves
+from broker.placement import members, serves
 from broker.portions import offer_scoring
 from broker.ranks import followed, leads
 from broker.schedule.choice import Choice, Searching, choose
@@ -41,14 +41,14 @@ _ORDER = ("reward", "generator", "trainer")
 
 def dispatch(state: State, job: Job) -> None:
     """Offer until nobody takes anything more, then name the causes of idle time. A full disk holds the job."""
-    workers = [worker for role in _ORDER for worker in state.workers.values() if worker.role == role]
+    workers = [worker for role in _ORDER for worker in members(state, job) if worker.role == role]
     if not state.disk_full and not _winding_up(job):
         look_for_prompts(job)
         stage_weights(state, job)
         while any([offer(state, job, worker) for worker in workers if worker.free]):
             pass
     for worker in workers:
-        if worker.lease is None and involved(job, worker):
+        if worker.lease is None:
             cause, bubble = idle_cause(state, job, worker)
             note_idle(state, job, worker, cause, bubble)
 
@@ -59,7 +59,8 @@ def _winding_up(job: Job) -> bool:
 
 
 def offer(state: State, job: Job, worker: Worker) -> bool:
-    if not worker.free or not involved(job, worker) or not serves(state, job, worker):
+    """To a free worker of the job."""
+    if not serves(state, job, worker):
         return False
     if job.leaving and (worker.role != "trainer" or not job.checkpoint_due):
         return False

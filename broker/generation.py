@@ -11,7 +11,7 @@ from broker.commands import StageWeights
 from broker.estimates import speeds
 from broker.leasing import grant
 from broker.microbatch import Fragment, MicroBatch, Phase, Stamp
-from broker.placement import in_pool, pool, serves
+from broker.placement import members, pool, serves
 from broker.state import Job, State, Worker
 from broker.switching import offloads
 from broker.work import split, whole
@@ -48,8 +48,8 @@ def stage_weights(state: State, job: Job) -> None:
         return
     key = (job.id, (weights.incarnation, weights.version))
     asked: list[tuple[Worker, str]] = []
-    for worker in state.workers.values():
-        if worker.role != "generator" or key in worker.staged or key in worker.staging or not in_pool(job, worker):
+    for worker in members(state, job):
+        if worker.role != "generator" or key in worker.staged or key in worker.staging:
             continue
         if not serves(state, job, worker):
             continue
@@ -226,9 +226,9 @@ def _claim(state: State, job: Job, worker: Worker) -> bool:
     stamp = batch.pinned or (job.rollout_stamp if holds(job, worker, job.rollout_stamp) else job.stamp)
     if not holds(job, worker, stamp):
         return False
-    members = pool(state, job)
-    able = [member for member in members if holds(job, member, stamp) and member.able]
-    if job.spec.deterministic and len(able) < len(members):
+    everyone = pool(state, job)
+    able = [each for each in everyone if holds(job, each, stamp) and each.able]
+    if job.spec.deterministic and len(able) < len(everyone):
         return False  # the cut decides which samples share a forward pass: wait for the whole pool
     if switching(state, job, stamp):
         return False

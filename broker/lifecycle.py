@@ -12,7 +12,7 @@ from broker.lacking import lacking
 from broker.leasing import end_idle, revoke
 from broker.microbatch import MicroBatch
 from broker.order import free_trainers
-from broker.placement import in_pool, involved, trainer_of
+from broker.placement import involved, members, trainer_of
 from broker.plan import plan_evaluation, plan_rollout
 from broker.ranks import bind, bound, dissolve, form, taken
 from broker.scoring import means, resolve, usable
@@ -299,9 +299,9 @@ def retire(state: State, job: Job) -> None:
     oldest = min(stamp[1] for stamp in stamps)
     for version in [version for version in job.published if version < oldest]:
         free(state, job.published.pop(version).blobs)
-    for worker in state.workers.values():
+    for worker in members(state, job):
         mark = (job.id, (job.incarnation, oldest))
-        if worker.role != "generator" or worker.session is None or worker.retired == mark or not in_pool(job, worker):
+        if worker.role != "generator" or worker.session is None or worker.retired == mark:
             continue
         worker.retired = mark
         worker.staged = {key: None for key in worker.staged if key[0] != job.id or key[1][1] >= oldest}
@@ -313,8 +313,8 @@ def retire(state: State, job: Job) -> None:
 def _newcomer(state: State, job: Job) -> bool:
     """Whether a generator of the job has never been told what is old."""
     return any(
-        worker.retired is None and worker.role == "generator" and worker.session is not None and in_pool(job, worker)
-        for worker in state.workers.values()
+        worker.retired is None and worker.role == "generator" and worker.session is not None
+        for worker in members(state, job)
     )
 
 

@@ -39,6 +39,7 @@ def lose_worker(state: State, worker: Worker, reason: str, left: bool = False) -
     if lease is not None:
         lose_lease(state, lease, reason)
     state.workers.pop(worker.name, None)
+    state.roster += 1
     if job is None or not job.active:
         return
     job.trainer_waits = False  # what it waits for may not come

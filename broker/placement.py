@@ -34,6 +34,15 @@ def involved(job: Job, worker: Worker) -> bool:
     return in_pool(job, worker)
 
 
+def members(state: State, job: Job) -> list[Worker]:
+    """The workers whose time is the job's, in the order in which they came. Looked for once for every change among
+    workers and its trainers: a cluster has many that are not the job's, and this is asked several times a step."""
+    seen = (state.roster, job.trainer, job.followers)
+    if job.members_of != seen:
+        job.members, job.members_of = [each for each in state.workers.values() if involved(job, each)], seen
+    return job.members
+
+
 def job_of(state: State, worker: Worker) -> Job | None:
     """The job that the worker serves."""
     return next((job for job in state.active() if involved(job, worker)), None)
@@ -50,8 +59,8 @@ def serves(state: State, job: Job, worker: Worker) -> bool:
 
 def pool(state: State, job: Job) -> list[Worker]:
     """Live generators of the job that are offered work, by name."""
-    members = [worker for worker in state.workers.values() if in_pool(job, worker) and serves(state, job, worker)]
-    return sorted(members, key=lambda worker: worker.name)
+    found = [worker for worker in members(state, job) if in_pool(job, worker) and serves(state, job, worker)]
+    return sorted(found, key=lambda worker: worker.name)
 
 
 def trainer_of(state: State, job: Job) -> Worker | None:

@@ -47,6 +47,7 @@ def hello(state: State, session: str, hello: Hello) -> None:
     worker = Worker(hello=hello, session=session, beat_ns=state.now)
     worker.prepared = {held.job: held.incarnation for held in hello.prepared if held.job in state.jobs}
     state.workers[hello.name] = worker
+    state.roster += 1
     state.sessions[session] = hello.name
     _settle_accounts(state, worker, session)
     _tell(state, worker, "joined", hello.device)
@@ -68,6 +69,7 @@ def _return(state: State, worker: Worker, session: str, hello: Hello) -> None:
     if worker.session is not None:
         state.sessions.pop(worker.session, None)
     worker.hello, worker.session, worker.beat_ns, worker.torpid = hello, session, state.now, False
+    state.roster += 1
     state.sessions[session] = worker.name
     _settle_accounts(state, worker, session)
     worker.staging.clear()

@@ -213,6 +213,9 @@ class Job:
     """What `unencoded` was looked for in; None: embeddings were lost since."""
     scored: list[MicroBatch] = field(default_factory=list)
     """fully scored since it was last looked at"""
+    members: list[Worker] = field(default_factory=list)
+    members_of: tuple[int, str | None, tuple[str, ...]] | None = None
+    """What `members` was looked for in (`placement.members`)."""
     barred: list[MicroBatch] = field(default_factory=list)
     """fully scored, behind the barrier of `std = "global"`"""
     retired_of: tuple[Stamp, int, int, bool] | None = None
@@ -348,6 +351,8 @@ class State:
     lost_ns: int = 15 * SECOND
     rejoin_ns: int = 20 * SECOND
     workers: dict[str, Worker] = field(default_factory=dict)
+    roster: int = 0
+    """Counts who came and went: what was looked for among all workers holds while it stands."""
     sessions: dict[str, str] = field(default_factory=dict)
     leases: dict[str, Lease] = field(default_factory=dict)
     jobs: dict[str, Job] = field(default_factory=dict)

@@ -4,6 +4,8 @@ Owns which records are worth a line, and at which level; finished tasks are debu
 the job, and where there is one the policy version and the micro-batch, as fields.
 """
 
+import logging
+
 from digend.telemetry.logs import about, logger
 from digend.wire.records import (
     CheckpointRecord,
@@ -11,6 +13,7 @@ from digend.wire.records import (
     JobState,
     Notice,
     Record,
+    RecordBody,
     RestartRecord,
     StepRecord,
     TaskFailure,
@@ -19,12 +22,16 @@ from digend.wire.records import (
 
 log = logger()
 
+_TOLD = (JobState, StepRecord, EvaluationRecord, CheckpointRecord, RestartRecord, TaskFailure, Notice)
+
 UNKNOWN = -1
 """What records say for a micro-batch, step or version that a task does not have."""
 
 
 def enter(record: Record) -> None:
     """Logs a record that was just journalled, if it is worth a line."""
+    if not _worth_a_line(record.body):
+        return
     with about(job=record.job):
         match record.body:
             case JobState(state=state, reason=reason):
@@ -41,6 +48,14 @@ def enter(record: Record) -> None:
                 _task(task)
             case Notice(level=level, message=message):
                 (log.info if level == "info" else log.warning)(message)
+
+
+def _worth_a_line(body: RecordBody) -> bool:
+    """Asked first, because to bind what a line carries takes longer than all else, and most records are of tasks and
+    idle times."""
+    if isinstance(body, TaskRecord):
+        return log.is_enabled_for(logging.DEBUG)
+    return isinstance(body, _TOLD)
 
 
 def _step(step: StepRecord) -> None:

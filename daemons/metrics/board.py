@@ -20,7 +20,9 @@ class Board:
         self._gauges: dict[str, Gauge] = {}
         self._counters: dict[str, Counter] = {}
         self._histograms: dict[str, Histogram] = {}
-        self._series: dict[str, set[tuple[str, ...]]] = {}
+        self._added: dict[tuple[object, ...], Counter] = {}
+        """Series by name and labels: to look one up in its counter takes several times as long."""
+        self._series: dict[str, dict[tuple[str, ...], Gauge]] = {}
         for family in families:
             self._make(family)
         self.set("digend_build_info", 1, version=__version__)
@@ -30,20 +32,26 @@ class Board:
         (gauge.labels(**labels) if labels else gauge).set(value)
 
     def add(self, name: str, value: float, **labels: str) -> None:
-        counter = self._counters[name]
-        (counter.labels(**labels) if labels else counter).inc(value)
+        key = (name, *labels.items())
+        series = self._added.get(key)
+        if series is None:
+            counter = self._counters[name]
+            series = self._added[key] = counter.labels(**labels) if labels else counter
+        series.inc(value)
 
     def observe(self, name: str, value: float) -> None:
         self._histograms[name].observe(value)
 
     def replace(self, name: str, values: Mapping[tuple[str, ...], float]) -> None:
         """All series of a gauge: those that are not named any more are gone."""
-        gauge = self._gauges[name]
-        for gone in self._series.get(name, set()) - set(values):
+        gauge, series = self._gauges[name], self._series.setdefault(name, {})
+        for gone in series.keys() - values.keys():
             gauge.remove(*gone)
+            del series[gone]
         for labels, value in values.items():
-            gauge.labels(*labels).set(value)
-        self._series[name] = set(values)
+            if labels not in series:
+                series[labels] = gauge.labels(*labels)
+            series[labels].set(value)
 
     def _make(self, family: Family) -> None:
         arguments = (family.name, family.meaning, family.labels)

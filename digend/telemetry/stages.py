@@ -15,7 +15,7 @@ what updates after TAG take longer than others, by the estimate that the core pl
 tasks run: that is told beside the table, because a second of it is one of the table's too.
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from digend.wire.records import IdleRecord, JobState, Record, StagingRecord, TaskRecord, WorkerState
@@ -60,30 +60,28 @@ class StageTable:
     """By worker: of its seconds those in which it staged a policy version in the background."""
 
 
-def task_stages(record: TaskRecord) -> Iterator[tuple[str, int]]:
+def task_stages(record: TaskRecord) -> list[tuple[str, int]]:
     """(stage, nanoseconds) of one finished task; they sum to its interval on the driver's clock."""
     interval = max(record.end_ns - record.start_ns, 0)
     busy = min(record.receipt.total_ns, interval)
-    if record.task in _WHOLE_TASKS:
-        yield _WHOLE_TASKS[record.task], busy
-    else:
-        yield from _receipt_stages(record, busy)
-    yield "dispatch", interval - busy
+    whole = _WHOLE_TASKS.get(record.task)
+    parts = [(whole, busy)] if whole is not None else _receipt_stages(record, busy)
+    return [(stage, ns) for stage, ns in (*parts, ("dispatch", interval - busy)) if ns > 0]
 
 
-def _receipt_stages(record: TaskRecord, busy: int) -> Iterator[tuple[str, int]]:
+def _receipt_stages(record: TaskRecord, busy: int) -> list[tuple[str, int]]:
     prefix = "assist_" if record.task == "assist" else ""
     told = dict(record.receipt.stages)
     named = sum(told.get(stage, 0) for stage in SWITCH_STAGES)
     switch = min(max(record.switch_ns - named, 0), told.get(record.task, max(busy - named, 0)))
-    if switch:
-        yield SWITCH, switch
+    found = [(SWITCH, switch)]
     left = busy - switch
     for stage, duration in told.items():
         counted = min(duration - (switch if stage == record.task else 0), left)
         left -= counted
-        yield SWITCH if stage in SWITCH_STAGES else prefix + stage, counted
-    yield _OWN_STAGES.get(record.task, OTHER), left
+        found.append((SWITCH if stage in SWITCH_STAGES else prefix + stage, counted))
+    found.append((_OWN_STAGES.get(record.task, OTHER), left))
+    return found
 
 
 FOLLOWS = "follows "
@@ -92,8 +90,10 @@ FOLLOWS = "follows "
 
 def followed(cause: str) -> str:
     """The stage of what a rank follows rank 0 in; "" where it idles."""
-    task = cause.removeprefix(FOLLOWS) if cause.startswith(FOLLOWS) else ""
-    return {**_OWN_STAGES, **_WHOLE_TASKS}.get(task, OTHER) if task else ""
+    if not cause.startswith(FOLLOWS) or cause == FOLLOWS:
+        return ""
+    task = cause.removeprefix(FOLLOWS)
+    return _WHOLE_TASKS.get(task) or _OWN_STAGES.get(task, OTHER)
 
 
 def idle_stage(record: IdleRecord) -> str:

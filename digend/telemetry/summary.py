@@ -64,7 +64,8 @@ class Summary:
         self._num_records += 1
         self._last_ns = max(self._last_ns, record.at_ns)
         self._ledger.add(record)
-        self._counters.update(counted(record))
+        for counter, by in counted(record).items():
+            self._counters[counter] += by
         self._take(record)
 
     def detail(self) -> JobDetail:
@@ -169,6 +170,13 @@ COUNTERS = (
 )
 """Always present, 0 where nothing happened. A notice may add its own: `details = {"count": NAME}`."""
 
+_SIMPLE: dict[type, str] = {
+    TaskRecord: "tasks",
+    TaskFailure: "failed_tasks",
+    RestartRecord: "restarts",
+    Decision: "strategy_decisions",
+}
+
 
 def counted(record: Record) -> dict[str, int]:
     """What one record adds to the counters."""
@@ -188,13 +196,7 @@ def counted(record: Record) -> dict[str, int]:
         return _counted_notice(body)
     if isinstance(body, WorkerState):
         return {"lost_workers": int(body.state == "lost" and body.role in WORKER_ROLES)}
-    simple = {
-        TaskRecord: "tasks",
-        TaskFailure: "failed_tasks",
-        RestartRecord: "restarts",
-        Decision: "strategy_decisions",
-    }
-    name = simple.get(type(body))
+    name = _SIMPLE.get(type(body))
     return {name: 1} if name else {}
 
 

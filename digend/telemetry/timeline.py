@@ -160,7 +160,7 @@ def _kind_followed(stage: str) -> str:
 
 def task_spans(record: TaskRecord) -> list[Span]:
     """A finished task cut into its stages; the time the receipt does not explain is left out."""
-    stages = [(stage, duration) for stage, duration in task_stages(record) if duration > 0]
+    stages = task_stages(record)
     dispatch = sum(duration for stage, duration in stages if stage == "dispatch")
     at = record.start_ns + dispatch // 2
     what = _describe(record)
