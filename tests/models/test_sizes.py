@@ -33,6 +33,38 @@ def test_the_transformer(name: str) -> None:
     assert found.adapter_parameters(model_spec(size.family).lora_targets, 1) == size.lora_width
 
 
+PUBLISHED = {
+    "flux-dev": (23_802_816_640, 2),
+    "qwen-image": (40_860_802_176, 2),
+    "wan2.2-a14b": (57_153_966_336, 4),
+    "sd3.5-large": (16_292_561_536, 2),
+}
+"""Bytes of all tensors of a published transformer, and bytes of one number.
+
+`total_size` of diffusion_pytorch_model.safetensors.index.json, as others on GitHub repeat it: FLUX.1-dev and Qwen-Image
+in the model cards of exo, Wan2.2-T2V-A14B-Diffusers in a report on its architecture, Stable Diffusion 3.5 Large in the
+index kept by RevL-Lambda-DevRel/Stable-Diffusion-3.5-Large.
+"""
+
+
+@pytest.mark.parametrize("name", list(PUBLISHED))
+def test_the_published_files_are_as_large(name: str) -> None:
+    """To the byte. A file holds what is saved beside parameters too: the table of positions of SD 3.5."""
+    size, (num_bytes, width) = SIZES[name], PUBLISHED[name]
+    with torch.device("meta"):
+        module = getattr(diffusers, CLASSES[size.family])(**size.transformer)
+    saved = sum(each.numel() for each in module.state_dict().values())
+    assert saved * width == num_bytes
+    assert saved - size.parameters == (192 * 192 * 2432 if name == "sd3.5-large" else 0)
+
+
+def test_published_text_encoders_are_as_large() -> None:
+    """From the same places, two bytes a number."""
+    assert 2 * SIZES["flux-dev"].others["text_encoder_2"] == 9_524_621_312
+    assert 2 * SIZES["qwen-image"].others["text_encoder"] == 16_584_333_312
+    assert 2 * SIZES["wan2.2-a14b"].others["text_encoder"] == 11_361_820_672
+
+
 @pytest.mark.parametrize("name", list(SIZES))
 def test_it_is_as_large_as_its_name_says(name: str) -> None:
     size = SIZES[name]
