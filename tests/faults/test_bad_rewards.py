@@ -53,6 +53,8 @@ BRIEF = (
     "checkpoint.every=0",
 )
 
+ALGORITHMS = {"flow_grpo": (), "diffusion_nft": ("algorithm.name=diffusion_nft", "algorithm.options={}")}
+
 
 @pytest.fixture
 def rewards(healthy: Cluster) -> Cluster:
@@ -97,8 +99,9 @@ def test_samples_that_cannot_be_scored_are_masked(rewards: Cluster) -> None:
         assert step.num_dropped_groups == 0
 
 
-def test_groups_under_their_quorum_are_dropped_and_named(rewards: Cluster) -> None:
-    run = rewards.run("reward-no-circles", *reward("no_circles"))
+@pytest.mark.parametrize("algorithm", ["flow_grpo", "diffusion_nft"])
+def test_groups_under_their_quorum_are_dropped_and_named(rewards: Cluster, algorithm: str) -> None:
+    run = rewards.run(f"no-circles-{algorithm}", *reward("no_circles"), *ALGORITHMS[algorithm])
     dropped = [step for step in run.steps if step.num_dropped_groups]
     assert dropped, "no circle was drawn"
     assert len(dropped) < 4
