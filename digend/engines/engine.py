@@ -32,6 +32,7 @@ from digend.engines.protocols import Cancelled, Context, TaskFault
 from digend.engines.publishing import publish
 from digend.engines.ranks.handing import blobs_of
 from digend.engines.ranks.membership import Membership
+from digend.engines.ranks.peers import Alone
 from digend.engines.training import Trainer
 from digend.models import timing
 from digend.plugins import load_object
@@ -140,10 +141,9 @@ class LocalEngine:
 
     def _needs_all(self, task: TaskBody) -> bool:
         """Whether every rank takes part."""
-        together = self._job is not None and self._job.layout.generates_together
-        return task.kind in ("prepare", "update", "commit", "reset", "checkpoint") or (
-            task.kind == "generate" and together
-        )
+        if isinstance(task, GenerateTask) and self._job is not None:
+            return self._job.layout.generates_together or len(rollout.batches(self._job, task)) > 1
+        return task.kind in ("prepare", "update", "commit", "reset", "checkpoint")
 
     def _act(self, task: TaskBody, context: Context) -> ResultBody:
         """This rank's part of a task."""
@@ -244,7 +244,7 @@ class LocalEngine:
     def _generate(self, task: GenerateTask, context: Context) -> GenerateResult:
         job = self._loaded(task.job)
         with self._drawn_with(job, EMA if task.purpose == "evaluate" else OLD, context):
-            return rollout.generate(job, task, context)
+            return rollout.generate(job, task, context, job.layout.peers if self._needs_all(task) else Alone())
 
     def _score(self, task: ScoreTask, context: Context) -> ScoreResult:
         if self._config is None or self._config[0] != task.job:

@@ -1,6 +1,6 @@
 """Rollout: a fragment's samples from initial noise to pixels, with what training needs of each trajectory.
 
-Owns how samples are dealt into forward passes, and what is kept: latents at the timesteps that are trained and one
+Owns how samples are dealt into forward batches, and what is kept: latents at the timesteps that are trained and one
 after each, as they were scored, and the log-probs. Must not know gradients.
 
 Invariants: initial and step noise of a sample come from its own two seeds, whatever shares its forward pass or its
@@ -24,6 +24,9 @@ from digend.engines.jobs import Job
 from digend.engines.picture_names import LATENTS, PIXELS
 from digend.engines.pictures import is_decoded_by_reward, to_pixels
 from digend.engines.protocols import Context, TaskFault
+from digend.engines.ranks.bundles import pack, unpack
+from digend.engines.ranks.dealing import deal_batches
+from digend.engines.ranks.peers import Peers
 from digend.models.spec import Condition
 from digend.wire.refs import BlobRef
 from digend.wire.tasks import GenerateResult, GenerateTask, GroupRequest, SampleRequest
@@ -43,32 +46,60 @@ class _Sample:
         return f"{self.group.prompt}/{self.request.index}"
 
 
-def generate(job: Job, task: GenerateTask, context: Context) -> GenerateResult:
-    """Roll out, decode and serve. Raises TaskFault("non_finite"), TaskFault("blob_lost") or Cancelled."""
+def batches(job: Job, task: GenerateTask) -> list[range]:
+    """The forward batches of a task: which of its samples each has, in their order. Ranks are dealt whole batches, so
+    that a sample comes out the same however many there are."""
+    num_samples, size = sum(len(group.samples) for group in task.groups), job.config.sampling.rollout_batch
+    return [range(at, min(at + size, num_samples)) for at in range(0, num_samples, size)]
+
+
+def generate(job: Job, task: GenerateTask, context: Context, peers: Peers) -> GenerateResult:
+    """Roll out, decode and serve. Raises TaskFault("non_finite"), TaskFault("blob_lost") or Cancelled.
+
+    `peers`: the ranks that do it together. They draw a part each, and rank 0 serves all of it.
+    """
     _check_version(job, task)
     samples = _samples(job, task, context)
-    size = job.config.sampling.rollout_batch
-    chunks = [samples[at : at + size] for at in range(0, len(samples), size)]
+    chunks = [[samples[at] for at in batch] for batch in batches(job, task)]
     num_timesteps = len(task.sigmas) - 1
+    mine = deal_batches(len(chunks), peers.rank, peers.size)
     trajectory: dict[str, Array] = {}
     pixels: dict[str, Array] = {}
-    for number, chunk in enumerate(chunks):
+    for done, (number, padding) in enumerate(mine):
+        chunk = chunks[number]
         roll = _Roll(job, chunk, task.sigmas)
-        roll.count(num_timesteps)
+        if not done:
+            roll.count(samples, num_timesteps)
         with context.stage("generate"):
             for index in range(num_timesteps):
                 roll.advance(index)
-                context.progress(number * num_timesteps + index + 1, len(chunks) * num_timesteps)
-            if job.layout.peers.rank:
-                continue  # Rank 0 keeps what all draw.
+                with peers.agreed():
+                    roll.check_finite(index)
+                context.progress(done * num_timesteps + index + 1, len(mine) * num_timesteps)
+            if padding:
+                continue
             trajectory.update(roll.trajectory())
         if is_decoded_by_reward(job.config, task.purpose):
             pixels.update(_undecoded(chunk, roll.latents))
             continue
         with context.stage("decode"):
             pixels.update(_decode(job, chunk, roll.latents))
+    if peers.size > 1:
+        with context.stage("gather"):
+            trajectory, pixels = _collected(peers, trajectory, pixels)
     kept: BlobRef | None = context.serve(trajectory) if trajectory else None
     return GenerateResult(trajectory=kept, samples=context.serve(pixels), num_samples=len(samples))
+
+
+def _collected(
+    peers: Peers, trajectory: dict[str, Array], pixels: dict[str, Array]
+) -> tuple[dict[str, Array], dict[str, Array]]:
+    """What all ranks have drawn, on rank 0; nothing on the others."""
+    parts = [unpack(each) for each in peers.collect(pack({"trajectory": trajectory, "pixels": pixels}))]
+    return (
+        {name: each for part in parts for name, each in part["trajectory"].items()},
+        {name: each for part in parts for name, each in part["pixels"].items()},
+    )
 
 
 class _Roll:
@@ -109,14 +140,13 @@ class _Roll:
             if step.log_prob is not None:
                 self._note_transition(index, rows, step.log_prob, step.mean)
         self.latents = following
-        self._check_finite(index)
         self._keep(index + 1)
 
     @torch.no_grad()
-    def count(self, num_timesteps: int) -> None:
-        """Charge the forward passes of all timesteps."""
-        for row, sample in enumerate(self._samples):
-            latents, sigma = self.latents[row : row + 1], self.latents.new_full((1,), self._sigmas[0])
+    def count(self, samples: Sequence[_Sample], num_timesteps: int) -> None:
+        """Charge the forward passes of a whole task, on every rank alike; latents are of one shape."""
+        latents, sigma = self.latents[:1], self.latents.new_full((1,), self._sigmas[0])
+        for sample in samples:
             shape = ("generate", shape_of(latents[0], sample.condition))
             once = partial(self._velocity, latents, sigma, [sample])
             self._job.meter.add(shape, num_timesteps, once)
@@ -165,7 +195,8 @@ class _Roll:
             if index in wanted:
                 self._kept[row].append(self.latents[row])
 
-    def _check_finite(self, index: int) -> None:
+    def check_finite(self, index: int) -> None:
+        """After `advance(index)`. Raises TaskFault("non_finite")."""
         finite = torch.isfinite(self.latents).flatten(1).all(1)
         if not bool(finite.all()):
             first = self._samples[int((~finite).nonzero()[0])]

@@ -257,10 +257,14 @@ class Tap:
         self._pass(far, near)
 
     def _pass(self, source: socket.socket, sink: socket.socket) -> None:
-        while data := source.recv(65536):
-            self.seen += data
-            sink.sendall(data)
-        sink.close()
+        with contextlib.suppress(OSError):  # whoever ends first ends both
+            while data := source.recv(65536):
+                self.seen += data
+                sink.sendall(data)
+        for end in (source, sink):
+            with contextlib.suppress(OSError):
+                end.shutdown(socket.SHUT_RDWR)
+            end.close()
 
     def close(self) -> None:
         self._listener.close()

@@ -8,12 +8,16 @@ import os
 import signal
 import sys
 import threading
+from collections.abc import Iterator
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 from safetensors.torch import save_file
 
+from digend.engines import rollout
 from digend.engines.engine import LocalEngine
 from digend.engines.protocols import Cancelled, TaskFault
 from digend.wire.ranks import Ranks
@@ -23,7 +27,8 @@ from tests.engines.world import MemoryContext
 @dataclass(kw_only=True)
 class Order:
     """Join and follow. At progress call `at` of a task, counted from the first: `die`, or have the lease revoked
-    (`cancel`); `leave`: after half a second, from another thread. `gradients`: where its parts go afterwards."""
+    (`cancel`). `leave`: after half a second, from another thread. `spoil`: what it draws is not finite. `gradients`:
+    where its parts go afterwards."""
 
     ranks: dict[str, Any]
     at: int = 0
@@ -51,6 +56,19 @@ def parts(engine: LocalEngine) -> dict[str, Any]:
     return {name: (grad.to_local() if hasattr(grad, "to_local") else grad).contiguous() for name, grad in grads.items()}
 
 
+@contextmanager
+def spoiled() -> Iterator[None]:
+    """No rollout in this process has a finite sample."""
+    plain = rollout._Roll.advance
+
+    def spoiling(roll: rollout._Roll, index: int) -> None:
+        plain(roll, index)
+        roll.latents = roll.latents * float("nan")
+
+    with patch.object(rollout._Roll, "advance", spoiling):
+        yield
+
+
 def obey(engine: LocalEngine, order: Order) -> str:
     context = FollowerContext()
     context.order = order
@@ -58,7 +76,8 @@ def obey(engine: LocalEngine, order: Order) -> str:
         engine.join(Ranks(**order.ranks))
         if order.what == "leave":
             threading.Timer(0.5, engine.leave).start()
-        engine.follow(context)
+        with spoiled() if order.what == "spoil" else nullcontext():
+            engine.follow(context)
         outcome = "left"
     except TaskFault as fault:
         outcome = f"{fault.error.reason}: {fault.error.message}"

@@ -185,9 +185,7 @@ def test_a_rank_killed_in_mid_accumulation_costs_no_step(
     global_steps(on, [0])
     path = saved(on, 1)
     assert crew.leave(on) == ["left"] * (size - 1)
-    on = crew.bench(
-        config, orders={size - 1: {"what": "die", "at": _calls(trainable, size)}}, checkpoint=path, version=1
-    )
+    on = crew.bench(config, orders={size - 1: {"what": "die", "at": _calls(size)}}, checkpoint=path, version=1)
     first, second = micro_batches(on, 1)
     on.update(first, step=1)
     with pytest.raises(TaskFault) as fault:
@@ -204,7 +202,7 @@ def test_a_rank_killed_in_mid_accumulation_costs_no_step(
     assert crew.leave(again) == ["left"] * (size - 1)
 
 
-def _calls(trainable: str, size: int) -> int:
-    """Progress calls up to the first pass of the second micro-batch: in shards all ranks generate, two batches of five
-    timesteps; a rank's share of a micro-batch's 9 pairs is two passes of two ranks, one of four."""
-    return (10 if trainable == "full" else 0) + (2 if size == 2 else 1) + 1
+def _calls(size: int) -> int:
+    """Progress calls up to the first pass of the second micro-batch: each rank draws one batch of five timesteps; its
+    share of a micro-batch's 9 pairs is two passes of two ranks, one of four."""
+    return 5 + (2 if size == 2 else 1) + 1

@@ -3,20 +3,26 @@
 import os
 import signal
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
 
-from digend.config.job import JobConfig
+from digend.config.job import JobConfig, SamplingConfig
+from digend.engines.arrays import to_tensor
 from digend.engines.protocols import Cancelled, TaskFault
 from digend.wire.ranks import Ranks
-from digend.wire.tasks import CheckpointResult, CheckpointTask
-from tests.engines.world import JOB, NUM_PAIRS, Bench, MemoryContext, job_config, prepare_task, same
+from digend.wire.tasks import CheckpointResult, CheckpointTask, GenerateTask
+from digend.wire.tensors import Array
+from tests.engines.world import JOB, NUM_PAIRS, Bench, MemoryContext, T, job_config, prepare_task, same
 from tests.ranks.crew import LARGEST_IN_DOUBLE, Crew, distance, global_steps, micro_batches, published
 
-FULL = {"trainable": "full", "ema_decay": 0.5, "ema_interval": 1}
+EMA = {"ema_decay": 0.5, "ema_interval": 1}
+FULL = {"trainable": "full", **EMA}
 LORA = {"trainable": "lora", "lora_rank": 4}
 
 
@@ -85,7 +91,6 @@ def test_an_error_of_one_rank_leaves_the_gradient_of_all(
 
 @pytest.mark.parametrize("training", [FULL, LORA], ids=["full", "lora"])
 def test_each_rank_offloads_its_part_for_tag(crew: Crew, flux_folder: Path, training: dict[str, object]) -> None:
-    """Shards of all ranks that generate together; of replicas only rank 0 generates."""
     one = crew.bench(config_of(flux_folder, 1, **training))
     global_steps(one, [0, 1])
     config = config_of(flux_folder, 2, **training)
@@ -100,6 +105,69 @@ def test_each_rank_offloads_its_part_for_tag(crew: Crew, flux_folder: Path, trai
         two.commit(version=step, step=step, micro_batches=(0, 1), z=NUM_PAIRS)
     assert distance(published(one.context), published(two.context)) <= LARGEST_IN_DOUBLE
     assert crew.leave(two) == ["left"]
+
+
+@pytest.mark.parametrize("training", [FULL, LORA], ids=["full", "lora"])
+def test_each_rank_draws_a_part_of_a_rollout(crew: Crew, flux_folder: Path, training: dict[str, object]) -> None:
+    """Six samples in forward batches of two: rank 0 draws one and, to go on with rank 1, another that is dropped."""
+    drawn: list[dict[str, Array]] = []
+    averaged: list[dict[str, Array]] = []
+    for ranks in (1, 2):
+        config = config_of(flux_folder, ranks, **{**training, **EMA})
+        on = crew.bench(config.model_copy(update={"sampling": in_batches_of(2, config)}))
+        with counted_passes(on) as passes:
+            drawn.append(new_tensors(on, on.generate_task()))
+        assert passes.count(2) == T * (3 if ranks == 1 else 2)
+        global_steps(on, [0])
+        averaged.append(new_tensors(on, replace(on.generate_task(version=1, step=1), purpose="evaluate")))
+        assert crew.leave(on) == ["left"] * (ranks - 1)
+    alone, both = ({name: bytes(each.data) for name, each in part.items()} for part in drawn)
+    assert len(alone) == 6 * 3, "latents, log-probs and pixels"
+    assert (list(both), both) == (list(alone), alone)
+    assert list(averaged[0]) == list(averaged[1])
+    assert all(apart(averaged[0][name], averaged[1][name]) <= 1 for name in averaged[0]), "a step differs in last bits"
+
+
+def in_batches_of(size: int, config: JobConfig) -> SamplingConfig:
+    return config.sampling.model_copy(update={"rollout_batch": size})
+
+
+def new_tensors(on: Bench, task: GenerateTask) -> dict[str, Array]:
+    """What a rollout serves, in its order."""
+    seen = len(on.context.blobs)
+    assert on.generate(task).num_samples == 6
+    return {name: each for blob in list(on.context.blobs.values())[seen:] for name, each in blob.items()}
+
+
+def apart(left: Array, right: Array) -> float:
+    return float((to_tensor(left).double() - to_tensor(right).double()).abs().max())
+
+
+@contextmanager
+def counted_passes(on: Bench) -> Iterator[list[int]]:
+    """Sizes of rank 0's forward passes."""
+    assert on.engine._job is not None
+    model, passes = on.engine._job.model, list[int]()
+    plain = model.velocity
+
+    def counting(latents: torch.Tensor, *rest: Any) -> torch.Tensor:
+        passes.append(len(latents))
+        return plain(latents, *rest)
+
+    model.velocity = counting  # type: ignore[assignment, method-assign]
+    try:
+        yield passes
+    finally:
+        model.velocity = plain  # type: ignore[method-assign]
+
+
+def test_a_sample_that_is_not_finite_on_one_rank_is_everybodys_error(crew: Crew, flux_folder: Path) -> None:
+    on = crew.bench(config_of(flux_folder, 2, **LORA), orders={1: {"what": "spoil"}})
+    with pytest.raises(TaskFault) as fault:
+        on.generate(on.generate_task())
+    assert (fault.value.error.reason, "rank 1: latents of sample" in fault.value.error.message) == ("non_finite", True)
+    assert on.generate(replace(on.generate_task(), groups=tuple(on.groups()[:1]))).num_samples == 3, "alone"
+    assert crew.leave(on) == ["left"]
 
 
 def test_sums_are_those_of_one_rank(crew: Crew, flux_folder: Path) -> None:

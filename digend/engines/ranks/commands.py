@@ -7,22 +7,19 @@ reads every command once, in order; another number than the next one is an error
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, get_args
 
 import msgpack
 
 from digend.engines.protocols import TaskFault
+from digend.engines.ranks.bundles import Blobs, pack, unpack
 from digend.wire.codec import decode, encode
 from digend.wire.tasks import TaskBody
-from digend.wire.tensors import Array
 
 if TYPE_CHECKING:
     from digend.engines.ranks.joined import Joined
-
-Blobs = Mapping[str, Mapping[str, Array]]
-"""Tensors by the digest of their blob, then by name."""
 
 _TASKS = get_args(get_args(TaskBody)[0])
 
@@ -50,9 +47,8 @@ class Commands:
         self._peers.store.set(_key(self._number), f"{command.verb} {command.job}")
         self._peers.store.delete_key(_key(self._number - 1))
         if command.task is not None:
-            blobs = command.blobs or {}
-            self._peers.share(msgpack.packb([self._number, encode(command.task), _listing(blobs)]))
-            self._peers.share(b"".join(bytes(each.data) for blob in blobs.values() for each in blob.values()))
+            self._peers.share(msgpack.packb([self._number, encode(command.task)]))
+            self._peers.share(pack(command.blobs or {}))
 
     def take(self, limit_s: float, meanwhile: Callable[[], None]) -> Command:
         """The others: the next one, however long that takes within the limit."""
@@ -63,30 +59,12 @@ class Commands:
         return self._task() if verb == "run" else Command(verb, job=job)
 
     def _task(self) -> Command:
-        number, task, listing = msgpack.unpackb(self._peers.share(b""))
+        number, task = msgpack.unpackb(self._peers.share(b""))
         if number != self._number:
             raise TaskFault("rank_lost", f"rank 0 gave command {number}, expected {self._number}")
-        blobs = _cut(listing, memoryview(self._peers.share(b"")))
+        blobs = unpack(self._peers.share(b""))
         return Command("run", decode(task, _TASKS, limit=None), blobs=blobs)
 
 
 def _key(number: int) -> str:
     return f"command/{number}"
-
-
-def _listing(blobs: Blobs) -> list[object]:
-    return [
-        [digest, [[name, each.dtype, list(each.shape), each.num_bytes] for name, each in blob.items()]]
-        for digest, blob in blobs.items()
-    ]
-
-
-def _cut(listing: Iterable[tuple[str, list[tuple[str, str, list[int], int]]]], content: memoryview) -> Blobs:
-    blobs: dict[str, dict[str, Array]] = {}
-    at = 0
-    for digest, entries in listing:
-        blob = blobs.setdefault(digest, {})
-        for name, dtype, shape, size in entries:
-            blob[name] = Array(dtype, tuple(shape), content[at : at + size])
-            at += size
-    return blobs

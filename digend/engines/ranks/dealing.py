@@ -1,4 +1,5 @@
-"""TSP over ranks: a micro-batch's (sample, timestep) pairs dealt evenly (paper section 3.2.2). No tensors.
+"""Work dealt over ranks: a micro-batch's (sample, timestep) pairs (TSP, paper section 3.2.2), and a rollout's forward
+batches. No tensors.
 
 Invariants: every pair is in one pass of one rank; ranks differ by one pair a noise level at most; all ranks run as many
 passes as the others, in the same order of noise levels. A rank that has nothing left runs a pass that weighs nothing.
@@ -15,6 +16,14 @@ def deal(planned: Sequence[Forward], rank: int, size: int, largest: int) -> tupl
     for forward in planned:
         levels.setdefault(forward.level, []).extend(forward.pairs)
     return tuple(forward for level, pairs in levels.items() for forward in _passes(level, pairs, rank, size, largest))
+
+
+def deal_batches(num_batches: int, rank: int, size: int) -> tuple[tuple[int, bool], ...]:
+    """The forward batches of a rollout that a rank draws, by number: in a row, as many as any other rank has. The flag
+    is set of one that is drawn for the others to go on only, and then dropped."""
+    first, end = rank * num_batches // size, (rank + 1) * num_batches // size
+    most = -(-num_batches // size)
+    return tuple((first + k, False) if first + k < end else (0, True) for k in range(most))
 
 
 def _passes(level: float, pairs: Sequence[Pair], rank: int, size: int, largest: int) -> list[Forward]:

@@ -9,7 +9,7 @@ from collections.abc import Collection, Mapping
 from digend.engines.arrays import to_array
 from digend.engines.jobs import Job
 from digend.engines.protocols import Context, TaskFault, Timer
-from digend.engines.ranks.commands import Blobs
+from digend.engines.ranks.bundles import Blobs
 from digend.engines.ranks.peers import Peers
 from digend.wire.refs import BlobRef
 from digend.wire.tasks import GenerateTask, TaskBody, UpdateTask

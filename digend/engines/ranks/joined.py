@@ -167,17 +167,34 @@ class Joined:
     def share(self, data: bytes) -> bytes:
         return self._broadcast(data, 0)
 
+    def collect(self, data: bytes) -> list[bytes]:
+        lengths = torch.zeros(self.size, dtype=torch.int64)
+        lengths[self.rank] = len(data)
+        self.add_up(lengths)
+        if self.rank:
+            if data:
+                distributed.send(_as_tensor(data), 0, group=self._side)
+            return []
+        return [data, *(self._received(rank, int(lengths[rank])) for rank in range(1, self.size))]
+
+    def _received(self, rank: int, length: int) -> bytes:
+        content = torch.empty(length, dtype=torch.uint8)
+        if length:
+            distributed.recv(content, rank, group=self._side)
+        return content.numpy().tobytes()
+
     def _broadcast(self, data: bytes, source: int) -> bytes:
         """The bytes of rank `source`; those of the others are ignored."""
         length = torch.tensor([len(data)])
         distributed.broadcast(length, source, group=self._side)
-        if self.rank == source:
-            content = torch.frombuffer(bytearray(data), dtype=torch.uint8) if data else torch.empty(0)
-        else:
-            content = torch.empty(int(length), dtype=torch.uint8)
+        content = _as_tensor(data) if self.rank == source else torch.empty(int(length), dtype=torch.uint8)
         if int(length):
             distributed.broadcast(content, source, group=self._side)
         return data if self.rank == source else content.numpy().tobytes()
+
+
+def _as_tensor(data: bytes) -> Tensor:
+    return torch.frombuffer(bytearray(data), dtype=torch.uint8) if data else torch.empty(0, dtype=torch.uint8)
 
 
 def _words(error: Exception | None) -> bytes:

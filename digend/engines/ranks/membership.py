@@ -15,7 +15,8 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from digend.engines.protocols import Context, TaskFault
-from digend.engines.ranks.commands import Blobs, Command, Commands
+from digend.engines.ranks.bundles import Blobs
+from digend.engines.ranks.commands import Command, Commands
 from digend.engines.ranks.handing import HandedContext
 from digend.engines.ranks.peers import Alone, Peers
 from digend.telemetry.logs import logger

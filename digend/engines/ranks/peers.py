@@ -36,6 +36,10 @@ class Peers(Protocol):
         """Rank 0's bytes, on every rank."""
         ...
 
+    def collect(self, data: bytes) -> list[bytes]:
+        """Every rank's bytes, in the order of ranks, on rank 0; nothing on the others."""
+        ...
+
 
 class Alone:
     """One rank: nothing to agree on, nothing to exchange."""
@@ -52,3 +56,6 @@ class Alone:
 
     def share(self, data: bytes) -> bytes:
         return data
+
+    def collect(self, data: bytes) -> list[bytes]:
+        return [data]
