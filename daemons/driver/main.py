@@ -5,6 +5,7 @@ again (address or journal in use, damaged journal, folder not writable), DEGRADE
 """
 
 import asyncio
+import gc
 import os
 import signal
 from pathlib import Path
@@ -80,6 +81,7 @@ async def _main(node: NodeConfig, reread: Reread | None) -> int:
                 live = dict.fromkeys(LIMITS, lambda config: driver.set_timing(config.timing))
                 Settings(keyring.rereading(reread, security), "driver", node, notifier, live).listen()
             logs.logger().info("driver started", address=server.address, epoch=journal.epoch)
+            gc.freeze()  # what is loaded stays: a collection that looked at it too would hold the loop for 50 ms
             with serving(node, "driver", 0, metrics):
                 await driver.run(stop)
         finally:
