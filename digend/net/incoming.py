@@ -11,7 +11,7 @@ from digend.net.addresses import nearest
 from digend.net.blob_limits import BlobCorrupt
 from digend.wire.pulls import Manifest, TensorSpec
 from digend.wire.refs import BlobRef
-from digend.wire.tensors import DIGEST_BYTES, PIECE_BYTES, Array, num_pieces, piece_digest
+from digend.wire.tensors import DIGEST_BYTES, Array, num_pieces, piece_bytes, piece_digest
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,24 +37,25 @@ class Incoming:
         self._ref = ref
         self._packed = packed
         self._specs = _chosen(ref, manifest, names, max_bytes)
+        self._piece_bytes = piece_bytes(ref.num_bytes)
         self._first: dict[str, int] = {}
         number = 0
         for spec in manifest.tensors:
             self._first[spec.name] = number
-            number += num_pieces(spec.num_bytes)
+            number += num_pieces(spec.num_bytes, self._piece_bytes)
         self._buffers = {spec.name: _memory(spec.num_bytes) for spec in self._specs}
         self._held = bytearray(number)
 
     def wanted(self) -> Iterator[Piece]:
         """Pieces to pull, in manifest order."""
         for spec in self._specs:
-            for index in range(num_pieces(spec.num_bytes)):
-                offset = index * PIECE_BYTES
+            for index in range(num_pieces(spec.num_bytes, self._piece_bytes)):
+                offset = index * self._piece_bytes
                 yield Piece(
                     number=self._first[spec.name] + index,
                     name=spec.name,
                     offset=offset,
-                    size=min(PIECE_BYTES, spec.num_bytes - offset),
+                    size=min(self._piece_bytes, spec.num_bytes - offset),
                     digest=spec.digests[index * DIGEST_BYTES : (index + 1) * DIGEST_BYTES],
                 )
 
@@ -100,7 +101,8 @@ class Incoming:
         if not name or not size:
             return False
         first = self._first[name]
-        return not all(self._held[first + offset // PIECE_BYTES : first + num_pieces(offset + size)])
+        end = first + num_pieces(offset + size, self._piece_bytes)
+        return not all(self._held[first + offset // self._piece_bytes : end])
 
     def pieces(self) -> bytes:
         """`digend.wire.pulls.Pieces.held`."""

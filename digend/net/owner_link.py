@@ -1,8 +1,8 @@
 """A consumer's connection to one owner of blobs: many pulls share it, each request has its own future.
 
-Invariant: at most CREDIT_BYTES are asked for and not yet here. Whatever the owner sends renews the patience of all
-pulls from it: a pull that waits in line behind a large one is not late. What was asked for over a connection that
-broke is lost at once.
+Invariant: at most CREDIT_BYTES (KEYED_CREDIT_BYTES where encrypted) are asked for and not yet here. Whatever the owner
+sends renews the patience of all pulls from it: a pull that waits in line behind a large one is not late. What was asked
+for over a connection that broke is lost at once.
 """
 
 import asyncio
@@ -16,7 +16,14 @@ from typing import Any
 import zmq
 
 from digend.net.addresses import KEY_MARK, BadAddress, host_of, is_local, resolve
-from digend.net.blob_limits import CREDIT_BYTES, MAX_CHUNK_BYTES, MIN_COST_BYTES, BlobCorrupt, BlobLost
+from digend.net.blob_limits import (
+    CREDIT_BYTES,
+    KEYED_CREDIT_BYTES,
+    MAX_CHUNK_BYTES,
+    MIN_COST_BYTES,
+    BlobCorrupt,
+    BlobLost,
+)
 from digend.net.channel import Channel
 from digend.net.credits import Credits
 from digend.net.handshake import happening, unfinished
@@ -58,7 +65,7 @@ class OwnerLink:
             security.as_client(self._channel.socket, key)
         self._channel.watch()
         self._channel.socket.connect(endpoint)
-        self._credits = Credits(CREDIT_BYTES)
+        self._credits = Credits(KEYED_CREDIT_BYTES if self._key else CREDIT_BYTES)
         self._asked: dict[str, _Asked] = {}
         self._numbers = count()
         self._patience: dict[asyncio.Timeout, float] = {}

@@ -14,8 +14,8 @@ from digend.net.incoming import Incoming, Piece, unpacked_bits
 from digend.net.owner_link import OwnerLink, Sink
 from digend.wire.refs import BlobRef
 
-POLL_S = 0.05
-"""How often a worker that is still pulling is asked which pieces it has."""
+FIRST_POLL_S, POLL_S = 0.005, 0.05
+"""How often a worker that is still pulling is asked which pieces it has: often at first, a small blob is soon over."""
 FEWEST, MOST = 2, 32
 """Pieces asked of one source at a time: more while they come fast, fewer where a slow link would queue them up."""
 FAST_S, SLOW_S = 0.1, 0.5
@@ -96,7 +96,7 @@ class Swarm:
 
     async def _from_worker(self, link: OwnerLink, timeout_s: float) -> None:
         """Ends without a word where the worker is gone, or sends what is wrong."""
-        window, held, everything = _Window(), b"", False
+        window, held, everything, pause_s = _Window(), b"", False, FIRST_POLL_S
         with suppress(ExceptionGroup):
             async with asyncio.TaskGroup() as group:
                 while self._left:
@@ -109,7 +109,8 @@ class Swarm:
                         await window.room()
                         if number in self._todo:
                             self._begin(group, link, number, window, timeout_s)
-                    await asyncio.sleep(POLL_S)
+                    await asyncio.sleep(pause_s)
+                    pause_s = min(POLL_S, 1.25 * pause_s)
 
     def _begin(
         self, group: asyncio.TaskGroup, link: OwnerLink, number: int, window: "_Window", timeout_s: float

@@ -39,10 +39,15 @@ DTYPES: dict[str, int] = {
 """Item size in bytes of every dtype that may travel."""
 
 MAX_DIMS = 16
-PIECE_BYTES = 256 * 1024
-"""What one digest covers: a tensor's pieces can be checked, and passed on, one by one."""
+MIN_PIECE_BYTES = 32 * 1024
+MAX_PIECE_BYTES = 256 * 1024
+"""What one digest covers: a tensor's pieces can be checked, and passed on, one by one. Small blobs have small ones, so
+that there are enough of them to share among many.
+"""
+PIECES = 16
+"""As many as a blob has at least, where its size allows."""
 DIGEST_BYTES = 16
-_SHARED_FROM_BYTES = 32 * PIECE_BYTES
+_SHARED_FROM_BYTES = 32 * MAX_PIECE_BYTES
 _THREADS = min(4, os.cpu_count() or 1)
 
 
@@ -96,11 +101,13 @@ def piece_digest(piece: memoryview | bytes | bytearray) -> bytes:
 
 def manifest_of(tensors: Mapping[str, Array]) -> Manifest:
     """What a bundle holds, in the mapping's order. Reads every byte once."""
-    if sum(array.num_bytes for array in tensors.values()) < _SHARED_FROM_BYTES:
-        digests = [b"".join(map(piece_digest, _pieces(array))) for array in tensors.values()]
+    num_bytes = sum(array.num_bytes for array in tensors.values())
+    size = piece_bytes(num_bytes)
+    if num_bytes < _SHARED_FROM_BYTES:
+        digests = [b"".join(map(piece_digest, _pieces(array, size))) for array in tensors.values()]
     else:
         with ThreadPoolExecutor(_THREADS, "digests") as threads:
-            coming = [threads.map(piece_digest, _pieces(array)) for array in tensors.values()]
+            coming = [threads.map(piece_digest, _pieces(array, size)) for array in tensors.values()]
             digests = [b"".join(each) for each in coming]
     return Manifest(
         tensors=tuple(
@@ -127,6 +134,12 @@ def unpack_manifest(data: bytes) -> Manifest:
         raise BadTensor(f"not a manifest: {error}") from error
     if len({spec.name for spec in specs}) != len(specs):
         raise BadTensor("a manifest names a tensor twice")
+    size = piece_bytes(sum(spec.num_bytes for spec in specs))
+    for spec in specs:
+        if len(spec.digests) != DIGEST_BYTES * num_pieces(spec.num_bytes, size):
+            raise BadTensor(
+                f"tensor {spec.name!r}: {len(spec.digests)} bytes of digests do not fit {spec.num_bytes} bytes"
+            )
     return Manifest(tensors=specs)
 
 
@@ -178,17 +191,20 @@ def _spec(row: object) -> TensorSpec:
             raise BadTensor("a manifest's row is [name, dtype, shape, bytes, digests]")
     if num_bytes_of(spec.dtype, spec.shape) != spec.num_bytes:
         raise BadTensor(f"tensor {name!r}: {num_bytes} bytes do not fit {dtype}{list(spec.shape)}")
-    if len(digests) != DIGEST_BYTES * num_pieces(num_bytes):
-        raise BadTensor(f"tensor {name!r}: {len(digests)} bytes of digests do not fit {num_bytes} bytes")
     return spec
 
 
-def num_pieces(num_bytes: int) -> int:
-    """Pieces of a tensor of so many bytes; the last may be short."""
-    return -(-num_bytes // PIECE_BYTES)
+def piece_bytes(blob_bytes: int) -> int:
+    """The size of the pieces of a blob whose tensors have so many bytes together."""
+    return min(MAX_PIECE_BYTES, max(MIN_PIECE_BYTES, blob_bytes // PIECES))
 
 
-def _pieces(array: Array) -> Iterator[memoryview]:
+def num_pieces(num_bytes: int, size: int) -> int:
+    """Pieces of `size` of a tensor of so many bytes; the last may be short."""
+    return -(-num_bytes // size)
+
+
+def _pieces(array: Array, size: int) -> Iterator[memoryview]:
     data = memoryview(array.data)
-    for offset in range(0, len(data), PIECE_BYTES):
-        yield data[offset : offset + PIECE_BYTES]
+    for offset in range(0, len(data), size):
+        yield data[offset : offset + size]

@@ -1,5 +1,7 @@
 """Arrays: sizes that cannot be wrong, every dtype, odd shapes, manifests."""
 
+from dataclasses import replace
+
 import msgpack
 import numpy as np
 import pytest
@@ -9,6 +11,7 @@ from hypothesis.extra import numpy as hnp
 
 from digend.wire.pulls import Manifest
 from digend.wire.tensors import (
+    DIGEST_BYTES,
     DTYPES,
     Array,
     BadTensor,
@@ -18,6 +21,7 @@ from digend.wire.tensors import (
     manifest_of,
     num_bytes_of,
     pack_manifest,
+    piece_bytes,
     to_numpy,
     unpack_manifest,
 )
@@ -137,3 +141,21 @@ def test_garbage_is_no_manifest(data: bytes) -> None:
     except BadTensor:
         return
     assert pack_manifest(manifest)
+
+
+@pytest.mark.parametrize(
+    ("blob_bytes", "size"), [(0, 32 * 1024), (640 * 1024, 40 * 1024), (4 * 1024**2, 256 * 1024), (2**36, 256 * 1024)]
+)
+def test_pieces_grow_with_the_blob(blob_bytes: int, size: int) -> None:
+    assert piece_bytes(blob_bytes) == size
+
+
+def test_digests_are_counted_by_the_whole_blobs_size() -> None:
+    manifest = manifest_of(
+        {"a": Array("uint8", (600_000,), bytes(600_000)), "b": Array("uint8", (40_000,), bytes(40_000))}
+    )
+    assert [len(spec.digests) // DIGEST_BYTES for spec in manifest.tensors] == [15, 1]
+    assert unpack_manifest(pack_manifest(manifest)) == manifest
+    short = replace(manifest.tensors[0], digests=manifest.tensors[0].digests[:-DIGEST_BYTES])
+    with pytest.raises(BadTensor, match="'a': 224 bytes of digests"):
+        unpack_manifest(pack_manifest(replace(manifest, tensors=(short, *manifest.tensors[1:]))))
