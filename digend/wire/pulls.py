@@ -53,8 +53,8 @@ class TensorSpec:
     shape: tuple[int, ...]
     num_bytes: int
     digests: bytes
-    """16 bytes for each piece (`tensors.piece_bytes`), so that a piece can be checked, and passed on, before the rest is
-    here.
+    """16 bytes for each piece (`tensors.piece_bytes`), so that a piece can be checked, and passed on, before the
+    rest is here.
     """
 
 

@@ -2,12 +2,13 @@
 
 import asyncio
 from collections.abc import AsyncIterator
-from contextlib import AsyncExitStack, asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+import zmq
 
 from digend.net.blob_limits import CHUNK_BYTES
 from digend.net.blobs import BlobClient, BlobCorrupt, BlobLost, BlobServer, Held
@@ -39,7 +40,8 @@ class Counting(BlobServer):
             frames = self._reply(arrival)
             if len(frames) == 2:
                 await asyncio.sleep(self.pause_s)
-            self._doorway.channel.send([arrival.peer, *frames])
+            with suppress(zmq.ZMQError):  # gone meanwhile
+                self._doorway.channel.send([arrival.peer, *frames])
 
 
 @asynccontextmanager
