@@ -11,7 +11,6 @@ import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import suppress
-from importlib.metadata import PackageNotFoundError, version
 from importlib.util import find_spec
 from pathlib import Path
 from tempfile import NamedTemporaryFile
@@ -21,9 +20,9 @@ import click
 from daemons import keyring
 from daemons.children import programs
 from daemons.ready import present
-from daemons.worker.versions import ENGINE
 from digend.config.errors import ConfigError
 from digend.config.node import NodeConfig
+from digend.extras import WORKER, installed_version
 from digend.findings import Finding, exit_code, room
 from digend.net.addresses import BadAddress, resolve, socket_path
 from digend.net.claims import AddressInUse, Claim
@@ -57,15 +56,14 @@ def check_python(node: NodeConfig) -> Iterator[Finding]:
     number = ".".join(map(str, sys.version_info[:3]))
     yield Finding("ok" if sys.version_info >= (3, 11) else "error", "python", f"{number} at {sys.executable}")
     works = node.generator is not None or node.trainer is not None
-    for name in (*NEEDED, *ENGINE):
-        extra = "[worker]" if name in ENGINE else ""
-        try:
-            yield Finding("ok", name, version(name))
-        except PackageNotFoundError:
-            if works or not extra:
-                yield Finding("error", name, f"not installed: pip install 'digend{extra}' into this environment")
-            else:
-                yield Finding("ok", name, "not installed; only generators and trainers need it")
+    for name in (*NEEDED, *WORKER):
+        extra = "[worker]" if name in WORKER else ""
+        if found := installed_version(name):
+            yield Finding("ok", name, found)
+        elif works or not extra:
+            yield Finding("error", name, f"not installed: pip install 'digend{extra}' into this environment")
+        else:
+            yield Finding("ok", name, "not installed; only generators and trainers need it")
 
 
 def check_names(node: NodeConfig) -> Iterator[Finding]:

@@ -15,6 +15,23 @@ def checkpoint_name(global_step: int) -> str:
     return f"step-{global_step:06d}"
 
 
+class NoCheckpoint(LookupError):
+    """The message says which there are."""
+
+
+def checkpoint_of(run: Path, global_step: int | None) -> Path:
+    """The checkpoint of a global step of a run folder; the newest for None. Raises NoCheckpoint."""
+    found = checkpoints_in(run / "checkpoints")
+    if not found:
+        raise NoCheckpoint(f"{run} has no checkpoint yet")
+    step = max(found) if global_step is None else global_step
+    if step not in found:
+        nearest = min(found, key=lambda each: abs(each - step))
+        there = ", ".join(map(str, found))
+        raise NoCheckpoint(f"no checkpoint of global step {step} in {run}: there are {there}; the nearest is {nearest}")
+    return found[step]
+
+
 def checkpoints_in(folder: Path) -> dict[int, Path]:
     """By global step, in order; nothing where there is no such folder."""
     found = ((_NAME.fullmatch(path.parent.name), path.parent) for path in folder.glob(f"step-*/{MANIFEST}"))

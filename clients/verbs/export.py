@@ -8,7 +8,10 @@ from clients.api import Digend
 from clients.output import Output
 from clients.verb import verb
 from clients.words import plural
+from digend.checkpoint_names import NoCheckpoint, checkpoint_of
+from digend.config.errors import ConfigError, Problem
 from digend.exitcodes import ExitCode
+from digend.extras import lacking
 
 EXAMPLE = """  digenctl export shapes-001 my-pipeline
   digenctl export shapes-001 --global-step 10 --ema my-average
@@ -37,6 +40,12 @@ def command(
     place = run_place(driver, job)
     if not place.here:
         raise NotFound(f"the run folder of {place.job} is on another box: run this there ({place.shown(place.path)})")
+    try:
+        checkpoint_of(place.path, global_step)  # before torch is imported, which takes seconds
+    except NoCheckpoint as error:
+        raise NotFound(str(error)) from error
+    if missing := lacking():
+        raise ConfigError([Problem(where="", key="", message=missing)])
     from digend.engines.exporting import CannotExport, export
 
     try:

@@ -24,12 +24,13 @@ from daemons.worker.blobs import WorkerBlobs
 from daemons.worker.compute import EngineStart
 from daemons.worker.identity import Identity, ShellTiming
 from daemons.worker.shell import Worker
-from daemons.worker.versions import ENGINE, installed_versions, lacking
+from daemons.worker.versions import installed_versions
 from digend.config.errors import ConfigError
 from digend.config.node import NodeConfig
 from digend.config.offload import offload_of
 from digend.engines.protocols import Engine
 from digend.exitcodes import ExitCode
+from digend.extras import lacking
 from digend.net.addresses import BadAddress
 from digend.net.blobs import BlobClient, BlobServer
 from digend.net.claims import AddressInUse
@@ -133,7 +134,7 @@ def meeting_place(node: NodeConfig) -> Interface:
 
 def _prepare(role: WorkerRole, node: NodeConfig) -> None:
     """What has to be so before torch is imported. Raises CannotStart, BadAddress."""
-    if role != "reward" and (trouble := lacking(ENGINE)):
+    if role != "reward" and (trouble := lacking()):
         raise CannotStart(trouble)
     if role == "trainer":
         _bind_ranks(meeting_place(node))

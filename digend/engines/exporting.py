@@ -9,7 +9,7 @@ import shutil
 from dataclasses import dataclass
 from pathlib import Path
 
-from digend.checkpoint_names import checkpoints_in
+from digend.checkpoint_names import NoCheckpoint, checkpoint_of
 from digend.config.loader import load_job as load_job_file
 from digend.engines.checkpoints import Checkpoint, read_checkpoint
 from digend.engines.jobs import Job, load_job
@@ -43,15 +43,15 @@ def export(run: Path, folder: Path, *, global_step: int | None, ema: bool, merge
     moving average in place of the weights. Raises CannotExport, ConfigError for the run's job file, and OSError where
     `folder` is not empty or cannot be written.
     """
-    source = _checkpoint_folder(run, global_step)
     try:
+        source = checkpoint_of(run, global_step)
         checkpoint = read_checkpoint(source)
         tensors = averaged(EMA, checkpoint) if ema else checkpoint.weights
         if not tensors:
             raise CannotExport(f"{source} holds no moving average: the job has no training.ema_decay")
         job = _loaded(run, checkpoint)
         job.policy.load(tensors)
-    except TaskFault as error:
+    except (NoCheckpoint, TaskFault) as error:
         raise CannotExport(str(error)) from error
     form = "lora" if job.policy.form == "lora" and not merge else "pipeline"
     _write(job, folder, form, {"checkpoint": str(source), "ema": ema, **_origin(checkpoint)})
@@ -59,18 +59,6 @@ def export(run: Path, folder: Path, *, global_step: int | None, ema: bool, merge
     return Exported(
         folder=folder, form=form, global_step=state.global_step, version=state.version, num_tensors=len(tensors)
     )
-
-
-def _checkpoint_folder(run: Path, global_step: int | None) -> Path:
-    found = checkpoints_in(run / "checkpoints")
-    if not found:
-        raise CannotExport(f"{run} has no checkpoint yet")
-    step = max(found) if global_step is None else global_step
-    if step not in found:
-        nearest = min(found, key=lambda each: abs(each - step))
-        there = ", ".join(map(str, found))
-        raise CannotExport(f"no checkpoint of global step {step} in {run}: there are {there}; the nearest is {nearest}")
-    return found[step]
 
 
 def _loaded(run: Path, checkpoint: Checkpoint) -> Job:

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from daemons.worker.versions import ENGINE
 from digend.exitcodes import ExitCode
+from digend.extras import WORKER
 from tests.light import base, light_python
 from tests.up.conftest import ROOT
 
@@ -19,6 +19,7 @@ JOB = str(ROOT / "configs/jobs/shapes-flow-grpo.toml")
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]
 
 
+MISSING = "not installed here: torch, diffusers, transformers, peft, accelerate: pip install 'digend[worker]'"
 ENVIRONMENT = {**os.environ, "PYTHONPATH": str(ROOT)}
 
 
@@ -47,8 +48,8 @@ def node_file(folder: Path, *tables: str) -> str:
 
 def test_what_workers_import_is_what_the_extra_lists() -> None:
     named = [re.split(r"[>=]", line)[0] for line in PROJECT["optional-dependencies"]["worker"]]
-    assert sorted(named) == sorted(ENGINE)
-    assert not set(base()) & set(ENGINE)
+    assert sorted(named) == sorted(WORKER)
+    assert not set(base()) & set(WORKER)
     assert PROJECT["optional-dependencies"]["reward"] == []
 
 
@@ -56,9 +57,7 @@ def test_what_workers_import_is_what_the_extra_lists() -> None:
 def test_a_worker_names_what_is_missing_and_how_to_get_it(light: Run, folder: Path, role: str) -> None:
     done = light("daemons.main", role, "--node", node_file(folder, f"[{role}]"))
     assert done.returncode == ExitCode.BAD_CONFIG
-    assert "torch, diffusers, transformers, peft, accelerate are not installed here: pip install 'digend[worker]'" in (
-        done.stderr
-    )
+    assert MISSING in done.stderr
     assert "Traceback" not in done.stderr
 
 
@@ -96,3 +95,13 @@ def test_a_driver_with_a_recorder_takes_a_job(python: str, light: Run, folder: P
     finally:
         up.terminate()
         assert up.wait(60) == ExitCode.OK
+
+
+def test_an_export_says_what_it_needs(light: Run, folder: Path) -> None:
+    run = folder / "runs" / "first"
+    (run / "checkpoints" / "step-000003").mkdir(parents=True)
+    (run / "checkpoints" / "step-000003" / "manifest.json").write_text("{}")
+    (run / "job.toml").write_text("")
+    done = light("clients", "export", str(run), str(folder / "out"))
+    assert done.returncode == ExitCode.BAD_CONFIG, done.stderr
+    assert MISSING in done.stderr
