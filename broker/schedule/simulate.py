@@ -12,6 +12,9 @@ from broker.schedule.snapshot import Model, Running, Snapshot
 from broker.schedule.spans import GENERATOR, TRAINER, Timeline, server
 from broker.strategies import Answer, Strategy, TrainerView
 
+MOST = 100_000
+"""Micro-batches, or global steps: more than any job has, and few enough for memory."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Setup:
@@ -27,8 +30,8 @@ class Setup:
 
     def __post_init__(self) -> None:
         for name in ("micro_batches", "steps"):
-            if getattr(self, name) < 1:
-                raise ValueError(f"{name} = {getattr(self, name)}: must be at least 1")
+            if not 1 <= getattr(self, name) <= MOST:
+                raise ValueError(f"{name} = {getattr(self, name)}: must be at least 1 and at most {MOST:,}")
         as_fraction(self.staleness, "staleness")
 
     @property

@@ -9,16 +9,24 @@ from daemons.driver.journal import JobRow
 
 @dataclass(slots=True)
 class Draft:
-    """Events in the order in which they came. `after` runs once all of it is on disk."""
+    """Events in the order in which they came. `after` runs once all of it is on disk; `looks`, which only read, then
+    or once it turns out that the disk has no room for it."""
 
     events: list[Event] = field(default_factory=list)
     jobs: list[JobRow] = field(default_factory=list)
     persisted: dict[str, int] = field(default_factory=dict)
     after: list[Callable[[], None]] = field(default_factory=list)
+    looks: list[Callable[[], None]] = field(default_factory=list)
 
     @property
     def empty(self) -> bool:
         return not (self.events or self.persisted)
+
+    def look(self) -> None:
+        """Each of `looks`, once."""
+        looks, self.looks = self.looks, []
+        for reply in looks:
+            reply()
 
     def add(self, event: Event) -> None:
         """Takes an event; a heartbeat replaces an earlier one of its session if nothing else came in between.

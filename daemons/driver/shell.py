@@ -197,13 +197,13 @@ class Driver:
         if self._room.held:
             self._desk.query(peer, query, self._clock.now_ns())
         else:
-            self._draft.after.append(lambda: self._desk.query(peer, query, self._clock.now_ns()))
+            self._draft.looks.append(lambda: self._desk.query(peer, query, self._clock.now_ns()))
 
     def _change(self, peer: bytes, asked: Change) -> None:
         """A dry run says what would be after all that came before it."""
         now_ns = self._clock.now_ns()
         if asked.dry_run and not self._room.held:
-            self._draft.after.append(lambda: self._desk.change(peer, asked, self._draft, now_ns))
+            self._draft.looks.append(lambda: self._desk.change(peer, asked, self._draft, now_ns))
         else:
             self._desk.change(peer, asked, self._draft, now_ns)
 
@@ -272,6 +272,7 @@ class Driver:
                 logger().error("held: the journal has no room", error=str(error))
             self._stuck = (turn, draft)
             self._room.held = f"the journal has no room: {error}"
+            draft.look()
             return False
         if self._metrics is not None:
             self._metrics.committed(perf_counter() - begun)
@@ -315,6 +316,7 @@ class Driver:
                 self._deliver(command)
         for reply in draft.after:
             reply()
+        draft.look()
         self._stream.pump()
 
     def _deliver(self, command: outbox.Addressed) -> None:

@@ -136,6 +136,7 @@ def test_the_trace(digenctl: Digenctl, tmp_path: Path) -> None:
         (("--assist", "nan"), "assist = nan"),
         (("--score", "inf"), "score = inf"),
         (("--micro-batches", "0"), "micro_batches = 0"),
+        (("--micro-batches", "1000000000"), "micro_batches = 1000000000: must be at least 1 and at most 100,000"),
         (("--staleness", "2"), "staleness = 2.0"),
         (("--steps", "0"), "steps = 0"),
         (("--noise", "1"), "noise = 1.0"),

@@ -13,11 +13,13 @@ from pathlib import Path
 import pytest
 
 from daemons.driver import main
+from daemons.driver.journal import Turn
 from daemons.driver.room import Room
+from daemons.driver.schema import JournalFull
 from digend.config.node import NodeConfig
 from digend.exitcodes import ExitCode
-from digend.wire.replies import ErrorReply, StatusReply, Submitted
-from digend.wire.requests import GetStatus
+from digend.wire.replies import Changed, ErrorReply, StatusReply, Submitted
+from digend.wire.requests import Drain, GetStatus
 from digend.wire.workers import HeartbeatAck
 from tests.driver.fakes import FakeWorker, living
 from tests.driver.world import Client, client_of, job_config, node_of, running
@@ -137,3 +139,30 @@ def test_room_is_low_until_there_is_enough(tmp_path: Path, monkeypatch: pytest.M
     grades = [None if event is None else event.full for event in events]
     assert grades == [None, True, None, None, None, False, None, True]
     assert "almost full" in room.reason
+
+
+async def test_a_question_that_came_with_what_has_no_room_is_answered(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One turn has both, and its change is acknowledged only when it is on disk."""
+    node = node_of(tmp_path)
+    async with running(node) as run, client_of(node) as client:
+        generator = FakeWorker(node, "generator", "n/generator/0")
+        async with living(generator):
+            await generator.until(HeartbeatAck)
+            commit, full = run.journal.commit, [True]
+
+            def no_room(turn: Turn) -> None:
+                if full:
+                    raise JournalFull("the test took it")
+                commit(turn)
+
+            monkeypatch.setattr(run.journal, "commit", no_room)
+            drain = Drain(request="drain", target="n/generator/0")
+            assert client.link.send(drain)
+            assert "no room" in "".join(await problems(client))
+            full.clear()
+            async with asyncio.timeout(10):
+                changed = await anext(client.link.messages())
+            assert isinstance(changed, Changed)
+            assert changed.request == "drain"
