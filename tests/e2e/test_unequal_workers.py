@@ -88,6 +88,7 @@ def samples_by_worker(run: Run, first_step: int) -> dict[str, list[int]]:
     return {worker: list(counts.values()) for worker, counts in found.items()}
 
 
+@pytest.mark.matrix
 def test_one_that_is_half_as_fast_gets_half_the_samples(shared: Run) -> None:
     """From the second global step on: what the first measured is what it starts from."""
     counts = samples_by_worker(shared, first_step=1)
@@ -119,6 +120,7 @@ def test_one_of_another_version_is_refused_and_both_are_named(
     assert not any(node.name == "other/generator/0" for node in pool.driver.nodes())
 
 
+@pytest.mark.matrix
 def test_one_that_joins_late_is_used_and_a_drained_one_leaves_nothing_undone(
     pool: Cluster, packages: dict[str, Path], shared: Run
 ) -> None:

@@ -99,7 +99,7 @@ def test_samples_that_cannot_be_scored_are_masked(rewards: Cluster) -> None:
         assert step.num_dropped_groups == 0
 
 
-@pytest.mark.parametrize("algorithm", ["flow_grpo", "diffusion_nft"])
+@pytest.mark.parametrize("algorithm", ["flow_grpo", pytest.param("diffusion_nft", marks=pytest.mark.matrix)])
 def test_groups_under_their_quorum_are_dropped_and_named(rewards: Cluster, algorithm: str) -> None:
     run = rewards.run(f"no-circles-{algorithm}", *reward("no_circles"), *ALGORITHMS[algorithm])
     dropped = [step for step in run.steps if step.num_dropped_groups]

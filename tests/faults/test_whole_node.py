@@ -45,6 +45,7 @@ def test_stopped_and_started_again(node: Cluster) -> None:
     assert restart.global_step % 4 == 0
 
 
+@pytest.mark.matrix
 def test_up_killed_and_started_again(node: Cluster) -> None:
     """Its processes see that it is gone, and end by themselves."""
     begin(node, "killed")
