@@ -60,7 +60,7 @@ def generate(job: Job, task: GenerateTask, context: Context, peers: Peers) -> Ge
     """
     _check_version(job, task)
     samples = _samples(job, task, context)
-    chunks = [[samples[at] for at in batch] for batch in batches(job, task)]
+    chunks = [samples[batch.start : batch.stop] for batch in batches(job, task)]
     num_timesteps = len(task.sigmas) - 1
     mine = deal_batches(len(chunks), peers.rank, peers.size)
     trajectory: dict[str, Array] = {}
@@ -76,14 +76,11 @@ def generate(job: Job, task: GenerateTask, context: Context, peers: Peers) -> Ge
                 with peers.agreed():
                     roll.check_finite(index)
                 context.progress(done * num_timesteps + index + 1, len(mine) * num_timesteps)
-            if padding:
-                continue
-            trajectory.update(roll.trajectory())
-        if is_decoded_by_reward(job.config, task.purpose):
-            pixels.update(_undecoded(chunk, roll.latents))
-            continue
-        with context.stage("decode"):
-            pixels.update(_decode(job, chunk, roll.latents))
+            if not padding:
+                trajectory.update(roll.trajectory())
+        with peers.agreed(patient=True):  # a rank that drops what it drew waits for those that decode
+            if not padding:
+                pixels.update(_pictures(job, task, chunk, roll.latents, context))
     if peers.size > 1:
         with context.stage("gather"):
             trajectory, pixels = _collected(peers, trajectory, pixels)
@@ -227,6 +224,15 @@ def _samples(job: Job, task: GenerateTask, context: Context) -> list[_Sample]:
         for group in task.groups
         for request in group.samples
     ]
+
+
+def _pictures(
+    job: Job, task: GenerateTask, samples: Sequence[_Sample], latents: Tensor, context: Context
+) -> dict[str, Array]:
+    if is_decoded_by_reward(job.config, task.purpose):
+        return _undecoded(samples, latents)
+    with context.stage("decode"):
+        return _decode(job, samples, latents)
 
 
 def _decode(job: Job, samples: Sequence[_Sample], latents: Tensor) -> dict[str, Array]:

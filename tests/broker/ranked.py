@@ -52,3 +52,9 @@ def meets(simulation: Simulation) -> Callable[[], bool]:
 
 def updating(simulation: Simulation) -> Callable[[], bool]:
     return lambda: any(lease.label == "update" for lease in simulation.core.state.leases.values())
+
+
+def session_of(simulation: Simulation, worker: str) -> str:
+    session = simulation.core.state.workers[worker].session
+    assert session is not None
+    return session

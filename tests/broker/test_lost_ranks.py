@@ -12,7 +12,7 @@ from broker.views import job_view, queue_view
 from digend.wire.records import Notice, RestartRecord, StepRecord
 from digend.wire.tasks import TaskError
 from tests.broker.audit import audit
-from tests.broker.ranked import RANKS, cluster, commands, ended, meets, ranked, reasons, trainers, updating
+from tests.broker.ranked import RANKS, cluster, commands, ended, meets, ranked, reasons, session_of, trainers, updating
 from tests.broker.support import GENERATOR, MS, TIMES, S, bodies, job, last_state
 
 
@@ -41,8 +41,7 @@ def test_a_loss_that_peers_notice_first_is_told_as_that_loss() -> None:
     spec = ranked(2)
     simulation = cluster(spec, trainers(2))
     simulation.run(until=updating(simulation))
-    session = simulation.core.state.workers[RANKS[1]].session
-    assert session is not None
+    session = session_of(simulation, RANKS[1])
     simulation.kill(RANKS[1], back_ns=5 * S, noticed=False)
     gone = WorkerGone(session=session, reason="its connection takes no messages")
     simulation.at(simulation.now_ns + 700 * MS, lambda: simulation.say(gone))
@@ -215,8 +214,7 @@ def test_an_answer_of_an_older_epoch_changes_nothing() -> None:
     spec = ranked(2)
     simulation = cluster(spec, trainers(2))
     simulation.run(until=updating(simulation))
-    session = simulation.core.state.workers[RANKS[1]].session
-    assert session is not None
+    session = session_of(simulation, RANKS[1])
     late = TaskError(reason="rank_lost", message="late", retry=True)
     simulation.say(RankBroke(session=session, job="j1", epoch=0, error=late))
     ended(simulation)
