@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from clients.api import Digend
-from digend.net.client import DriverUnreachable
+from digend.net.client import DriverUnreachable, TimedOut
 from digend.wire.records import Record
 from tests.clients.conftest import ROOT
 from tests.clients.fake_driver import Canned, FakeDriver, job_view
@@ -83,7 +83,7 @@ def test_following_outlasts_a_driver_that_is_killed(tmp_path: Path, canned: Cann
     first_part = threading.Event()
 
     def follow() -> None:
-        with Digend(f"ipc://{tmp_path}/driver.sock", timeout_s=0.3) as driver:
+        with Digend(f"ipc://{tmp_path}/driver.sock", timeout_s=2.0) as driver:
             for record in driver.follow("shapes-002"):
                 seen.append(record.seq)
                 if len(seen) == 3:
@@ -104,8 +104,8 @@ def test_following_gives_up_on_a_driver_that_stays_away(
     tmp_path: Path, canned: Canned, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("clients.api.ABSENCE_S", 0.2)
-    with Digend(f"ipc://{tmp_path}/driver.sock", timeout_s=0.2) as driver:
+    with Digend(f"ipc://{tmp_path}/driver.sock", timeout_s=2.0) as driver:
         with FakeDriver(tmp_path, canned):
             assert driver.job_id() == "shapes-002"
-        with pytest.raises(DriverUnreachable):
+        with pytest.raises((DriverUnreachable, TimedOut)):  # by whether ZeroMQ saw it go before it was asked
             driver.wait("shapes-002")
