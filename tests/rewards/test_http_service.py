@@ -22,7 +22,9 @@ from digend.rewards.spec import Batch, Scores
 from tests.rewards.services import ServiceUnderTest, hangs, serving, values
 
 ROOT = Path(__file__).parents[2]
-QUICK = {"timeout_s": 0.3, "deadline_s": 0.6, "backoff_s": 0.02, "max_backoff_s": 0.05, "ready_s": 1.0}
+PATIENT = {"timeout_s": 20, "deadline_s": 20, "backoff_s": 0.02, "max_backoff_s": 0.05, "ready_s": 20}
+QUICK = {"timeout_s": 0.3, "deadline_s": 0.6}
+"""Of tests that wait for nothing but failure."""
 
 
 def batch(num: int = 2, told: list[int] | None = None) -> Batch:
@@ -37,7 +39,7 @@ def batch(num: int = 2, told: list[int] | None = None) -> Batch:
 
 def score(urls: str | list[str], of: Batch | None = None, **options: Any) -> Scores:
     listed = [urls] if isinstance(urls, str) else urls
-    reward = build(Options.model_validate({"urls": listed, **QUICK, **options}), "cpu")
+    reward = build(Options.model_validate({"urls": listed, **PATIENT, **options}), "cpu")
     return reward.score(of or batch())
 
 
@@ -49,11 +51,11 @@ def test_the_example_server_in_both_forms(form: str) -> None:
     try:
         assert server.stdout is not None
         url = server.stdout.readline().strip()
-        scores = score(url, batch(5), format=form, batch_size=2, timeout_s=20, deadline_s=20)
+        scores = score(url, batch(5), format=form, batch_size=2)
         assert scores.values == pytest.approx([round(255 * at / 8) / 255 for at in range(5)], abs=1e-6)
         assert all(0 < each < 20 for each in scores.components["latency_s"])
         video = Batch(pixels=np.full((1, 3, 3, 4, 4), 0.2, np.float32), prompts=["v"], metadata=[{}])
-        assert score(url, video, format=form, timeout_s=20, deadline_s=20).values == pytest.approx([0.2], abs=1e-6)
+        assert score(url, video, format=form).values == pytest.approx([0.2], abs=1e-6)
     finally:
         server.terminate()
         server.wait(10)
@@ -134,7 +136,7 @@ def test_concurrency_order_and_progress() -> None:
 def test_a_hanging_server_costs_its_samples_and_no_more() -> None:
     begun = time.monotonic()
     with serving(hangs) as service:
-        scores = score(service.url)
+        scores = score(service.url, None, **QUICK)
     assert scores.values == [None, None]
     assert "no reply in 0.6 s" in scores.failures[0]
     assert "timed out" in scores.failures[0]
@@ -146,7 +148,7 @@ def test_a_server_that_dribbles_is_given_up() -> None:
     try:
         begun = time.monotonic()
         url = f"http://127.0.0.1:{listening.getsockname()[1]}"
-        scores = score(url, ready_s=0)
+        scores = score(url, None, **QUICK, ready_s=0)
         assert scores.values == [None, None]
         assert time.monotonic() - begun < 4
     finally:
@@ -155,7 +157,7 @@ def test_a_server_that_dribbles_is_given_up() -> None:
 
 def test_another_address_takes_over() -> None:
     with serving(hangs) as bad, serving(values(0.5)) as good:
-        scores = score([bad.url, good.url], batch(6), deadline_s=3.0)
+        scores = score([bad.url, good.url], batch(6), timeout_s=1)
     assert scores.values == [0.5] * 6
 
 
@@ -182,7 +184,7 @@ def test_a_broken_connection_is_tried_again() -> None:
 
 def test_a_reply_without_end_is_cut() -> None:
     with serving(lambda body, service: (200, b" " * (5 << 20))) as service:
-        assert "longer than 4 MiB" in score(service.url, batch(1), timeout_s=5, deadline_s=5).failures[0]
+        assert "longer than 4 MiB" in score(service.url, batch(1)).failures[0]
 
 
 def test_nobody_there_at_the_start() -> None:
@@ -194,7 +196,7 @@ def test_nobody_there_at_the_start() -> None:
 
 def test_one_of_two_is_enough_at_the_start() -> None:
     with serving(values(1.0)) as service:
-        assert score(["http://127.0.0.1:9", service.url], deadline_s=5.0).values == [1.0, 1.0]
+        assert score(["http://127.0.0.1:9", service.url]).values == [1.0, 1.0]
 
 
 def test_a_revoked_lease_ends_the_wait() -> None:
@@ -203,7 +205,7 @@ def test_a_revoked_lease_ends_the_wait() -> None:
 
     waits = Batch(pixels=batch().pixels, prompts=["a", "b"], metadata=[{}, {}], scored=revoked)
     with serving(hangs) as service, pytest.raises(Cancelled):
-        score(service.url, waits, timeout_s=30, deadline_s=30)
+        score(service.url, waits)
 
 
 def test_the_key_comes_from_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
