@@ -59,6 +59,7 @@ bench-ablation-tag: setup ## the same where generators are the bottleneck, three
 	$(QUIET) $(BIN)/python -m benchmarks.live_ablation --case generation --prompts 16 --repeats 3
 
 bench-staleness: setup ## reward with and without staleness, five seeds each, about 20 minutes
+	$(BIN)/python -m pip install --quiet -c constraints.txt -e '.[benchmarks]'
 	$(QUIET) $(BIN)/python -m benchmarks.staleness_curves
 
 bench-algorithms: setup ## the demo under each algorithm, about 10 minutes
