@@ -21,7 +21,8 @@ Role = Literal["generator", "trainer", "reward", "recorder"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Versions:
-    """What must agree between workers for equal numbers; `numbers` (of torch, diffusers) is compared by the core."""
+    """What must agree between workers for equal numbers; `numbers` (torch, diffusers, the attention backend) is
+    compared by the core."""
 
     digend: str
     python: str

@@ -8,7 +8,7 @@ measured on a box that is busy with other things.
 import subprocess
 import sys
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from importlib.metadata import version
 from pathlib import Path
 
@@ -19,6 +19,7 @@ from broker.commands import Command, SendTask
 from broker.core import Core
 from broker.events import WeightsStaged, WorkerHello
 from daemons.driver.journal import Batch, Journal
+from daemons.worker.versions import ATTENTION
 from digend.exitcodes import ExitCode
 from digend.wire.records import TaskRecord
 from digend.wire.tasks import GenerateTask
@@ -102,22 +103,40 @@ def test_one_that_is_half_as_fast_gets_half_the_samples(shared: Run) -> None:
     assert_counted_once(shared, 4)
 
 
+def refused(pool: Cluster, environ: Mapping[str, str], folder: Path) -> str:
+    """What a generator of another box says that ends with a bad configuration."""
+    node = folder / "other.toml"
+    table = {"name": "other", "address": pool.address, "state": str(folder / "s"), "runs": str(folder / "r")}
+    node.write_text(tomli_w.dumps({**table, **GENERATOR}))
+    done = subprocess.run(
+        [sys.executable, "-m", "daemons.main", "generator", "--node", str(node)],
+        cwd=ROOT, env=environ, capture_output=True, text=True, timeout=120, check=False,
+    )  # fmt: skip
+    assert done.returncode == ExitCode.BAD_CONFIG, done.stderr
+    return done.stderr
+
+
 def test_one_of_another_version_is_refused_and_both_are_named(
     pool: Cluster, packages: dict[str, Path], tmp_path: Path
 ) -> None:
     other = pretend_version(tmp_path / "site", "diffusers", "0.0.1")
-    node = tmp_path / "other.toml"
-    table = {"name": "other", "address": pool.address, "state": str(tmp_path / "s"), "runs": str(tmp_path / "r")}
-    node.write_text(tomli_w.dumps({**table, **GENERATOR}))
-    done = subprocess.run(
-        [sys.executable, "-m", "daemons.main", "generator", "--node", str(node)],
-        cwd=ROOT, env=with_packages((other, packages["t"])), capture_output=True, text=True, timeout=120, check=False,
-    )  # fmt: skip
-    assert done.returncode == ExitCode.BAD_CONFIG, done.stderr
-    assert "other/generator/0 has diffusers 0.0.1" in done.stderr
-    assert f"has {version('diffusers')}: the numbers would differ" in done.stderr
+    told = refused(pool, with_packages((other, packages["t"])), tmp_path)
+    assert "other/generator/0 has diffusers 0.0.1" in told
+    assert f"has {version('diffusers')}: the numbers would differ" in told
     assert "other/generator/0 has diffusers 0.0.1" in pool.log_tail()
     assert not any(node.name == "other/generator/0" for node in pool.driver.nodes())
+
+
+@pytest.mark.matrix
+def test_one_of_another_attention_is_refused_and_both_are_named(
+    pool: Cluster, packages: dict[str, Path], tmp_path: Path
+) -> None:
+    told = refused(pool, {**with_packages((packages["t"],)), ATTENTION: "_native_math"}, tmp_path)
+    assert "other/generator/0 has attention_backend _native_math, " in told
+    assert "has native: the numbers would differ" in told
+    assert all(
+        node.versions["attention_backend"] == "native" for node in pool.driver.nodes() if node.role != "recorder"
+    )
 
 
 @pytest.mark.matrix

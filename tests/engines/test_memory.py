@@ -6,8 +6,10 @@ from typing import Any
 
 import pytest
 import torch
+from diffusers.utils import constants
 from safetensors.torch import load_file
 
+from daemons.worker.versions import installed_versions
 from digend.config.offload import Offload, with_offload
 from digend.engines.engine import LocalEngine
 from digend.engines.protocols import TaskFault
@@ -189,3 +191,7 @@ def test_what_is_refused(
     with pytest.raises(TaskFault, match=words) as fault:
         worker("generator", folders("flux"), tmp_path, "flux", training, **memory)
     assert fault.value.error.reason == "config"
+
+
+def test_what_a_worker_says_of_attention_is_what_diffusers_takes() -> None:
+    assert installed_versions().numbers["attention_backend"] == constants.DIFFUSERS_ATTN_BACKEND
