@@ -15,6 +15,7 @@ from digend import plugins
 from digend.config.job import JobConfig
 from digend.config.node import NodeConfig
 from digend.config.offload import NONE, Offload, offload_of
+from digend.rl.layouts import Layout
 from digend.rl.windows import draw_window, select_timesteps
 
 
@@ -58,6 +59,20 @@ def num_trained(job: JobConfig) -> int:
         return len(select_timesteps(range(num_timesteps), rules.timestep_fraction))
     window = draw_window(num_timesteps, rules.window_size, rules.window_lo, rules.window_hi, kernel=job.sampling.kernel)
     return len(select_timesteps(window.indexes, rules.timestep_fraction))
+
+
+def pairs_of(job: JobConfig) -> int:
+    """(sample, timestep) pairs of a micro-batch, as many as are selected where all samples are scored."""
+    spec = plugins.algorithm_spec(job.algorithm.name)
+    best_of_n = spec.rules(spec.options.model_validate(job.algorithm.options), job).best_of_n
+    naive = job.schedule.partition == "naive"
+    groups = job.data.prompts_per_rollout // job.training.updates_per_rollout if naive else shape_of(job).groups
+    return groups * (best_of_n or job.data.samples_per_prompt) * num_trained(job)
+
+
+def layout_of(job: JobConfig) -> Layout:
+    training = job.training
+    return Layout(ranks=training.ranks, replicas=training.num_replicas, reshard=training.reshard)
 
 
 def slots_of(nodes: Sequence[NodeConfig]) -> list[Slot]:

@@ -10,22 +10,22 @@ from pathlib import Path
 from typing import Any, cast
 
 from clients.jobs import NotFound
+from clients.plan_inputs import layout_of, pairs_of, width_of
 from digend import plugins
 from digend.config.errors import nearest
 from digend.config.job import JobConfig
 from digend.config.offload import NONE, Offload, with_offload
 from digend.hub import cached_folder
+from digend.models.components import Part, read_components
 from digend.models.footprint import (
     ITEM_BYTES,
     NOT_MEASURED,
     Footprint,
     Generating,
-    Part,
     Saving,
     Training,
-    adapter_parameters,
     footprint,
-    read_components,
+    learned_numbers,
     while_generating,
 )
 from digend.models.geometry import Geometry, generating_bytes, training_bytes
@@ -141,14 +141,15 @@ def _read(job: JobConfig) -> _Model:
 def _training(job: JobConfig) -> Training:
     spec = plugins.model_spec(job.model.family)
     lora = job.training.trainable == "lora"
-    average = getattr(job.training, "ema_decay", None) is not None
     reference = not lora and bool(job.algorithm.options.get("kl_coefficient"))
     return Training(
         trainable=spec.trainable,
         rank=job.training.lora_rank if lora else None,
         targets=job.training.lora_targets or spec.lora_targets,
         optimizer=job.training.optimizer,
-        copies=average + reference,
+        averages=int(job.training.ema_decay is not None),
+        copies=int(reference),
+        units=spec.sharding_units,
     )
 
 
@@ -156,9 +157,9 @@ def _trained(job: JobConfig, model: _Model) -> str:
     training = _training(job)
     trained = [each for each in model.components if each.name in training.trainable]
     whole = sum(each.num_parameters for each in trained)
-    adapter = adapter_parameters(model.components, training)
+    numbers = learned_numbers(model.components, training)
     names = " and ".join(each.name for each in trained)
-    learned = f"{whole:,}" if adapter is None else f"{adapter:,} of a LoRA adapter of rank {training.rank}"
+    learned = f"{numbers:,}" if training.rank is None else f"{numbers:,} of a LoRA adapter of rank {training.rank}"
     return f"{names}: {whole:,} parameters, {learned} learn"
 
 
@@ -188,7 +189,7 @@ def _footprint(job: JobConfig, model: _Model, role: str) -> Footprint:
     extra = {ESTIMATED: _activations(job, geometry, role)} if geometry else {}
     if job.schedule.scoring == "colocated" and (role == "generator" or job.schedule.generators == []):
         extra |= rewards
-    return footprint(model.components, job.model.dtype, _training(job), role, saving, extra)
+    return footprint(model.components, job.model.dtype, _training(job), role, saving, extra, layout_of(job))
 
 
 def _activations(job: JobConfig, geometry: Geometry, role: str) -> int:
@@ -197,7 +198,7 @@ def _activations(job: JobConfig, geometry: Geometry, role: str) -> int:
     generating = generating_bytes(geometry, job.sampling.rollout_batch, item)
     if role != "trainer":
         return generating
-    pairs = training.update_batch * (training.timestep_width or job.sampling.num_timesteps)
+    pairs = min(training.update_batch * width_of(job), -(-pairs_of(job) // training.ranks))
     checkpointing = training.gradient_checkpointing
     return max(generating, training_bytes(geometry, pairs, item, checkpointing=checkpointing))
 
@@ -257,6 +258,7 @@ def _changes(job: JobConfig) -> Iterator[tuple[str, JobConfig]]:
         ("training", "timestep_width", 1),
         ("training", "update_batch", max(1, job.training.update_batch // 2)),
         ("sampling", "rollout_batch", max(1, job.sampling.rollout_batch // 2)),
+        *([("training", "reshard", True), ("training", "replicas", 1)] if job.training.ranks > 1 else []),
         ("training", "trainable", "lora"),
         *([("model", "dtype", "bfloat16")] if job.model.dtype in ("float32", "float64") else []),
         *([("model.memory", "layerwise_casting", "float8_e4m3fn")] if lora else []),

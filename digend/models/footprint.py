@@ -1,73 +1,41 @@
-"""How much memory a model takes, from the headers of its safetensors files: no weights are read, and no torch.
+"""How much memory a model takes, of its parameters alone: arithmetic, no torch.
 
-Owns the reading of a folder in diffusers' layout and the bytes that follow from parameters alone. What depends on
-shapes and kernels (activations, caches, the allocator's reserve) is not known here and is said not to be.
+Owns the bytes on one device that follow from components, what learns of them and how a trainer's ranks share it. What
+depends on shapes and kernels (activations, caches, the allocator's reserve) is not known here and is said not to be.
 """
 
-import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from math import prod
-from pathlib import Path
-from typing import Any
+
+from digend.models.components import Part
+from digend.rl.layouts import ONE_RANK, Layout
 
 ITEM_BYTES = {"float64": 8, "float32": 4, "bfloat16": 2, "float16": 2}
 MASTERS, GRADIENTS, OPTIMIZER, COPIES = "float32 masters", "gradients", "optimizer state", "copies"
 TRAINING_STATE = (MASTERS, GRADIENTS, OPTIMIZER, COPIES)
 """What only training needs: it may wait in host memory while the trainer generates."""
+GATHERED = "gathered weights"
+"""Of ranks with shards: what a pass has whole beside them."""
 NOT_MEASURED = ("the VAE's decoding", "latents and trajectories", "workspaces of kernels", "the allocator's reserve")
 _FACTORED = 16
 """Adafactor keeps a row and a column of a matrix: of an adapter of rank 32 a thirtieth, of whole weights far less."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Component:
-    """A module of a pipeline: the shape of every parameter, by name."""
-
-    name: str
-    shapes: Mapping[str, tuple[int, ...]]
-
-    @property
-    def num_parameters(self) -> int:
-        return sum(prod(shape) for shape in self.shapes.values())
-
-    def adapter_parameters(self, targets: Sequence[str], rank: int) -> int:
-        """Of a LoRA adapter on the linear layers whose names end with a target: rank x (in + out) each."""
-        return sum(
-            rank * (shape[0] + shape[1])
-            for name, shape in self.shapes.items()
-            if len(shape) == 2 and any(_is_target(name, target) for target in targets)
-        )
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Counted:
-    """A module of which only numbers are known; `lora_width` is of its family's own LoRA targets."""
-
-    name: str
-    num_parameters: int
-    lora_width: int = 0
-
-    def adapter_parameters(self, targets: Sequence[str], rank: int) -> int:
-        """`targets` are taken to be the family's."""
-        return rank * self.lora_width
-
-
-Part = Component | Counted
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Training:
     """What learns: components in full, or an adapter of `rank` on `targets` (None: in full).
 
-    `copies`: further whole copies of what learns, such as a reference or an average.
+    `averages`, `copies`: further whole copies of what learns, averages and others (a reference). `units`: lists of the
+    blocks that are gathered one by one where ranks have shards.
     """
 
     trainable: Sequence[str]
     rank: int | None
     targets: Sequence[str]
     optimizer: str = "adamw"
+    averages: int = 0
     copies: int = 0
+    units: Sequence[str] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -111,20 +79,6 @@ def while_generating(trainer: Footprint, activations: str, generating: int) -> G
     return Generating(shared=offloaded + waiting, offloaded=offloaded, waiting=waiting)
 
 
-def read_components(path: str) -> tuple[Component, ...]:
-    """The modules of a pipeline folder. Raises OSError or ValueError that name the file."""
-    folder = Path(path)
-    index = folder / "model_index.json"
-    if not index.is_file():
-        raise OSError(f"{index} is missing; a diffusers pipeline folder has one")
-    found = [
-        _component(folder / name)
-        for name, kind in _json(index).items()
-        if isinstance(kind, list) and any((folder / name).glob("*.safetensors"))
-    ]
-    return tuple(found)
-
-
 def footprint(
     components: Sequence[Part],
     dtype: str,
@@ -132,40 +86,97 @@ def footprint(
     role: str,
     saving: Saving | None = None,
     extra: Mapping[str, int] | None = None,
+    layout: Layout = ONE_RANK,
 ) -> Footprint:
-    """Of a generator or of a trainer. `dtype`: model.dtype of the job; half precision keeps the VAE in float32.
+    """Of a generator, or of a trainer: of each of its ranks. `dtype`: model.dtype of the job; half precision keeps the
+    VAE in float32. `extra`: further parts of the device, such as activations and rewards.
 
-    `extra`: further parts of the device, such as activations and rewards.
+    Only rank 0 has the published version in host memory.
     """
     saving = saving or Saving()
-    learned = _learned_bytes(components, dtype, training)
+    shards = layout.shards if role == "trainer" else 1
+    learned = learned_numbers(components, training) * _learned_item(dtype, training)
     device: dict[str, int] = {}
-    gradient = 0
     host = {"published version" if role == "trainer" else "staged version": learned}
     for each in components:
-        on_device, waiting = _weights(each, dtype, training, saving, role)
+        on_device, waiting = _weights(each, dtype, training, saving, role, shards)
         device[each.name] = on_device
         if waiting:
             host[each.name] = waiting
     if training.rank is not None:
-        device["adapter"] = learned
+        device["adapter"] = learned_numbers(components, training, shards) * _learned_item(dtype, training)
+    gradient = 0
     if role == "trainer":
-        exact = learned * max(1, ITEM_BYTES["float32"] // ITEM_BYTES[dtype]) if training.rank is None else learned
-        gradient, separate = exact, learned if exact != learned else 0
-        if separate:
-            device[MASTERS] = exact
-        # A micro-batch's gradient is made apart and added when it is whole; a pass leaves its own in the model's type.
-        device[GRADIENTS] = 2 * exact + separate
-        device[OPTIMIZER] = 2 * exact if training.optimizer == "adamw" else exact // _FACTORED
-        if training.copies:
-            device[COPIES] = training.copies * learned
+        state, gradient = _training_state(components, dtype, training, shards)
+        device |= state
+        if shards > 1:
+            device[GATHERED], summed = _gathered(components, dtype, training, reshard=layout.reshard)
+            device[GRADIENTS] += summed
     return Footprint(device={**device, **(extra or {})}, host=host, gradient=gradient)
 
 
-def _weights(component: Part, dtype: str, training: Training, saving: Saving, role: str) -> tuple[int, int]:
+def learned_numbers(components: Sequence[Part], training: Training, shards: int = 1) -> int:
+    """Parameters that learn, of one rank where they are cut into `shards`."""
+    trained = [each for each in components if each.name in training.trainable]
+    if training.rank is None:
+        return sum(each.shard(shards) for each in trained)
+    return sum(each.adapter_parameters(training.targets, training.rank, shards) for each in trained)
+
+
+def gradient_item(dtype: str) -> int:
+    """Bytes of one number of the gradient: it is summed in float32 at least, an adapter's too."""
+    return max(ITEM_BYTES[dtype], ITEM_BYTES["float32"])
+
+
+def weight_bytes(components: Sequence[Part], dtype: str, training: Training) -> int:
+    """Of the modules that learn, an adapter included: what ranks with shards exchange to have them whole."""
+    base = sum(each.num_parameters for each in components if each.name in training.trainable) * ITEM_BYTES[dtype]
+    adapter = 0 if training.rank is None else learned_numbers(components, training) * _learned_item(dtype, training)
+    return base + adapter
+
+
+def _training_state(
+    components: Sequence[Part], dtype: str, training: Training, shards: int
+) -> tuple[dict[str, int], int]:
+    """Parts of a trainer's device, and the accumulated gradient alone."""
+    numbers = learned_numbers(components, training, shards)
+    item, exact = _learned_item(dtype, training), numbers * gradient_item(dtype)
+    separate = numbers * item if item < gradient_item(dtype) else 0
+    # A micro-batch's gradient is made apart and added when it is whole; a pass leaves its own in the model's type.
+    found = {GRADIENTS: 2 * exact + separate, OPTIMIZER: 2 * exact}
+    if training.optimizer != "adamw":
+        found[OPTIMIZER] = exact // _FACTORED
+    if separate:
+        found[MASTERS] = exact
+    # What is averaged in half precision has a float32 average beside it.
+    copies = (training.averages + training.copies) * numbers * item + training.averages * (exact if separate else 0)
+    if copies:
+        found[COPIES] = copies
+    return {part: found[part] for part in TRAINING_STATE if part in found}, exact
+
+
+def _gathered(components: Sequence[Part], dtype: str, training: Training, *, reshard: bool) -> tuple[int, int]:
+    """Weights that a rank has whole in a pass beside its shards, and their gradient. Block by block, a pass leaves that
+    in the model's type and it is summed in the exact one; kept whole, it is the exact one of all that learns."""
+    trained = [each for each in components if each.name in training.trainable]
+    whole = sum(each.num_parameters for each in trained)
+    at_once = sum(each.in_pass(training.units) for each in trained) if reshard else whole
+    item, exact = _learned_item(dtype, training), gradient_item(dtype)
+    learned = at_once
+    if training.rank is not None:
+        learned = -(-learned_numbers(components, training) * at_once // whole)
+    adapter = 0 if training.rank is None else learned * item
+    passing = item if reshard and item < exact else 0
+    return at_once * ITEM_BYTES[dtype] + adapter, learned * (exact + passing)
+
+
+def _weights(
+    component: Part, dtype: str, training: Training, saving: Saving, role: str, shards: int
+) -> tuple[int, int]:
     """Bytes of a component's weights on the device, and in host memory."""
     learns = component.name in training.trainable
-    whole = component.num_parameters * (1 if learns and saving.casting else _item_bytes(component.name, dtype))
+    item = 1 if learns and saving.casting else _item_bytes(component.name, dtype)
+    whole = (component.shard(shards) if learns else component.num_parameters) * item
     if component.name.startswith("text_encoder") and saving.offload_encoders:
         return 0, whole
     if learns and saving.offload_blocks and saving.layers and role != "trainer":
@@ -175,62 +186,10 @@ def _weights(component: Part, dtype: str, training: Training, saving: Saving, ro
     return whole, 0
 
 
-def adapter_parameters(components: Sequence[Part], training: Training) -> int | None:
-    """Parameters of the LoRA adapter; None where there is none."""
-    if training.rank is None:
-        return None
-    trained = [each for each in components if each.name in training.trainable]
-    return sum(each.adapter_parameters(training.targets, training.rank) for each in trained)
-
-
-def _learned_bytes(components: Sequence[Part], dtype: str, training: Training) -> int:
+def _learned_item(dtype: str, training: Training) -> int:
     """An adapter is kept in float32 or better, whatever the base is in."""
-    numbers = adapter_parameters(components, training)
-    if numbers is None:
-        trained = [each for each in components if each.name in training.trainable]
-        return sum(each.num_parameters for each in trained) * ITEM_BYTES[dtype]
-    return numbers * max(ITEM_BYTES[dtype], ITEM_BYTES["float32"])
+    return ITEM_BYTES[dtype] if training.rank is None else gradient_item(dtype)
 
 
 def _item_bytes(component: str, dtype: str) -> int:
-    return max(ITEM_BYTES[dtype], ITEM_BYTES["float32"]) if component == "vae" else ITEM_BYTES[dtype]
-
-
-def _is_target(parameter: str, target: str) -> bool:
-    module, _, kind = parameter.rpartition(".")
-    return kind == "weight" and (module == target or module.endswith(f".{target}"))
-
-
-def _component(folder: Path) -> Component:
-    shapes = {name: shape for file in weight_files(folder) for name, shape in tensor_shapes(file)}
-    return Component(name=folder.name, shapes=shapes)
-
-
-def weight_files(folder: Path) -> list[Path]:
-    """The shards of the plain variant: what diffusers loads when none is named."""
-    indexes = sorted(folder.glob("*.safetensors.index.json"), key=lambda file: len(file.name))
-    if indexes:
-        return [folder / name for name in sorted(set(_json(indexes[0]).get("weight_map", {}).values()))]
-    return sorted(folder.glob("*.safetensors"), key=lambda file: len(file.name))[:1]
-
-
-def tensor_shapes(file: Path) -> Iterator[tuple[str, tuple[int, ...]]]:
-    """Names and shapes in a safetensors file, from its header. Raises ValueError for another kind of file."""
-    from safetensors import SafetensorError, safe_open
-
-    try:
-        with safe_open(file, framework="np") as opened:
-            for name in opened.keys():  # noqa: SIM118  (not a dict)
-                yield name, tuple(opened.get_slice(name).get_shape())
-    except SafetensorError as error:
-        raise ValueError(f"{file} is no safetensors file: {error}") from error
-
-
-def _json(file: Path) -> dict[str, Any]:
-    try:
-        content = json.loads(file.read_text("utf-8"))
-    except ValueError as error:
-        raise ValueError(f"{file} is not JSON: {error}") from error
-    if not isinstance(content, dict):
-        raise ValueError(f"{file} is not a JSON object")
-    return content
+    return gradient_item(dtype) if component == "vae" else ITEM_BYTES[dtype]

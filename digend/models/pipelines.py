@@ -20,7 +20,7 @@ from typing import Any
 
 import torch
 
-from digend.models.footprint import tensor_shapes, weight_files
+from digend.models.components import tensor_shapes, weight_files
 
 ENCODERS = "text_encoder"
 """How the names of components begin that `encode` needs and nothing else."""

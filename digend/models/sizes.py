@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from digend.models.footprint import Counted
+from digend.models.components import Counted
 
 _T5_XXL, _UMT5_XXL, _LLAMA_8B, _QWEN_VL_7B = 4_762_310_656, 5_680_910_336, 7_505_186_816, 8_292_166_656
 _CLIP_L, _CLIP_L_PROJECTED, _CLIP_G = 123_060_480, 123_650_304, 694_659_840
@@ -18,20 +18,30 @@ _VAE_IMAGE, _VAE_WAN, _VAE_HUNYUAN = 83_819_683, 126_892_531, 246_478_803
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Size:
-    """`billions`: what the name says; `transformer`: the arguments of its class."""
+    """`billions`: what the name says; `transformer`: the arguments of its class; `largest_block`, `outside`: parameters
+    of the largest of its repeated blocks, and in none of them."""
 
     family: str
     billions: float
     transformer: Mapping[str, Any]
     parameters: int
     lora_width: int
+    largest_block: int
+    outside: int
     others: Mapping[str, int]
     transformers: tuple[str, ...] = ("transformer",)
 
     @property
     def components(self) -> tuple[Counted, ...]:
         learn = (
-            Counted(name=name, num_parameters=self.parameters, lora_width=self.lora_width) for name in self.transformers
+            Counted(
+                name=name,
+                num_parameters=self.parameters,
+                lora_width=self.lora_width,
+                largest_block=self.largest_block,
+                outside=self.outside,
+            )
+            for name in self.transformers
         )
         return (*learn, *(Counted(name=name, num_parameters=count) for name, count in self.others.items()))
 
@@ -119,6 +129,8 @@ SIZES: Mapping[str, Size] = {
         },
         parameters=2_243_171_520,
         lora_width=586_752,
+        largest_block=101_506_944,
+        outside=19_476_544,
         others=_SD3_OTHERS,
     ),
     "sd3.5-large": Size(
@@ -133,6 +145,8 @@ SIZES: Mapping[str, Size] = {
         },
         parameters=8_056_627_520,
         lora_width=1_473_792,
+        largest_block=212_999_680,
+        outside=39_554_112,
         others=_SD3_OTHERS,
     ),
     "flux-dev": Size(
@@ -141,6 +155,8 @@ SIZES: Mapping[str, Size] = {
         transformer=_FLUX,
         parameters=11_901_408_320,
         lora_width=1_634_304,
+        largest_block=339_831_296,
+        outside=64_124_992,
         others={"text_encoder": _CLIP_L, "text_encoder_2": _T5_XXL, "vae": _VAE_IMAGE},
     ),
     "qwen-image": Size(
@@ -149,6 +165,8 @@ SIZES: Mapping[str, Size] = {
         transformer=_QWEN_IMAGE,
         parameters=20_430_401_088,
         lora_width=2_949_120,
+        largest_block=339_831_296,
+        outside=40_523_328,
         others={"text_encoder": _QWEN_VL_7B, "vae": _VAE_WAN},
     ),
     "wan2.1-1.3b": Size(
@@ -157,6 +175,8 @@ SIZES: Mapping[str, Size] = {
         transformer={**_WAN, "num_attention_heads": 12, "num_layers": 30, "ffn_dim": 8960},
         parameters=1_418_996_800,
         lora_width=737_280,
+        largest_block=46_440_704,
+        outside=25_775_680,
         others=_WAN_OTHERS,
     ),
     "wan2.1-14b": Size(
@@ -165,6 +185,8 @@ SIZES: Mapping[str, Size] = {
         transformer=_WAN_14B,
         parameters=14_288_491_584,
         lora_width=3_276_800,
+        largest_block=351_394_304,
+        outside=232_719_424,
         others=_WAN_OTHERS,
     ),
     "wan2.2-a14b": Size(
@@ -173,6 +195,8 @@ SIZES: Mapping[str, Size] = {
         transformer=_WAN_14B,
         parameters=14_288_491_584,
         lora_width=3_276_800,
+        largest_block=351_394_304,
+        outside=232_719_424,
         others=_WAN_OTHERS,
         transformers=("transformer", "transformer_2"),
     ),
@@ -182,6 +206,8 @@ SIZES: Mapping[str, Size] = {
         transformer=_HUNYUAN_VIDEO,
         parameters=12_821_012_544,
         lora_width=1_769_472,
+        largest_block=339_831_296,
+        outside=360_714_304,
         others={"text_encoder": _LLAMA_8B, "text_encoder_2": _CLIP_L, "vae": _VAE_HUNYUAN},
     ),
 }

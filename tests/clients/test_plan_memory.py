@@ -83,13 +83,14 @@ def full_bf16(**sampling: object) -> JobConfig:
 
 
 def test_tag_is_told_both_ways() -> None:
-    """Full fine-tuning in bfloat16: masters, one gradient and two moments in float32, an average in bfloat16."""
+    """Full fine-tuning in bfloat16: masters, one gradient, two moments and an average in float32, the average in
+    bfloat16 too."""
     memory = memory_of(
         full_bf16(), {"trainer": Worker(role="trainer"), "generator": Worker(role="generator")}, "flux-dev"
     )
     assert set(memory.generating) == {"trainer"}
     tag, numbers = memory.generating["trainer"], SIZES["flux-dev"].parameters
-    assert tag.waiting == (4 + 4 + 8 + 2) * numbers
+    assert tag.waiting == (4 + 4 + 8 + 4 + 2) * numbers
     assert tag.shared - tag.offloaded == tag.waiting
     assert tag.offloaded == memory.workers["generator"].device_bytes
     assert memory.notes == []
@@ -100,7 +101,7 @@ def test_a_rollout_that_fits_only_offloaded_or_not_at_all_is_noted() -> None:
     tag = memory_of(job, {"t": Worker(role="trainer")}, "flux-dev").generating["t"]
     for gib, says in (
         (tag.shared, ""),
-        (tag.offloaded, "with 199.5 GiB moved"),
+        (tag.offloaded, "with 243.8 GiB moved"),
         (tag.offloaded - 1, "no room for TAG"),
     ):
         notes = memory_of(job, {"t": Worker(role="trainer", gib=gib / 2**30)}, "flux-dev").notes

@@ -7,7 +7,7 @@ import pytest
 import torch
 import transformers
 
-from digend.models.footprint import Component
+from digend.models.components import Component
 from digend.models.sizes import SIZES
 from digend.plugins import model_spec
 
@@ -30,7 +30,12 @@ def test_the_transformer(name: str) -> None:
         module = getattr(diffusers, CLASSES[size.family])(**size.transformer)
     found = Component(name="transformer", shapes={key: tuple(each.shape) for key, each in module.named_parameters()})
     assert found.num_parameters == size.parameters
-    assert found.adapter_parameters(model_spec(size.family).lora_targets, 1) == size.lora_width
+    family = model_spec(size.family)
+    assert found.adapter_parameters(family.lora_targets, 1) == size.lora_width
+    assert found.in_pass(family.sharding_units) == size.components[0].in_pass(family.sharding_units)
+    assert (
+        found.num_parameters - sum(count(module.get_submodule(name)) for name in family.sharding_units) == size.outside
+    )
 
 
 PUBLISHED = {
