@@ -148,7 +148,7 @@ class RankSeat:
                 return
             epoch.context = context = self._means.context()
             try:
-                await self._thread.call(partial(self._means.engine().join, ranks))
+                await self._thread.call(partial(self._meet, epoch, ranks))
                 if epoch is not self._epoch:
                     return
                 epoch.met = True
@@ -160,6 +160,11 @@ class RankSeat:
             except Exception as error:
                 epoch.met = False
                 self._failed(epoch, error)
+
+    def _meet(self, epoch: _Epoch, ranks: Ranks) -> None:
+        """On the compute thread, which may have been busy until after this process was told to leave."""
+        if epoch is self._epoch:
+            self._means.engine().join(ranks)
 
     async def _leave(self, ranks: Ranks, before: "asyncio.Task[None] | None") -> None:
         if before is not None:

@@ -1,5 +1,8 @@
 """Two real trainer processes as one, over gloo: the weights of one trainer, and a rank that is killed in the middle."""
 
+import os
+import signal
+import time
 from collections.abc import Iterator
 
 import numpy as np
@@ -8,7 +11,7 @@ from safetensors.numpy import load
 
 from digend.wire.records import RestartRecord
 from digend.wire.views import NodeView
-from tests.e2e.cluster import Cluster, running
+from tests.e2e.cluster import Cluster, running, wait_until
 from tests.e2e.run import Run, assert_counted_once
 
 ROLES = {"driver": {}, "recorder": True, "trainer": {"slots": 2, "device": "cpu"}}
@@ -67,3 +70,18 @@ def test_a_killed_rank_costs_no_step(cluster: Cluster, alone: Run, rank: int) ->
     assert "trainer rank" in told
     assert "2 trainer ranks have met (epoch 2)" in run.notices()
     assert_same_weights(run, alone)
+
+
+@pytest.mark.matrix
+def test_nobody_waits_for_a_rank_that_dies_before_it_joins(cluster: Cluster) -> None:
+    """Rank 0 waits in vain, for ten minutes if nobody told it; longer than the test has."""
+    cluster.all_present(3)
+    pid = cluster.pid("trainer-1")
+    os.kill(pid, signal.SIGSTOP)
+    cluster.submit("late", *COLOCATED, "training.ranks=2", "training.rank_timeout_s=600.0", "training.global_steps=1")
+    wait_until(lambda: shown(cluster)["t/trainer/0"].ranks == 2, "rank 0 is to meet rank 1")
+    time.sleep(1.0)
+    os.kill(pid, signal.SIGKILL)
+    run = cluster.completed("late")
+    assert "trainer rank 1 (t/trainer/1) was lost" in run.bodies(RestartRecord)[0].reason
+    assert "2 trainer ranks have met (epoch 2)" in run.notices()

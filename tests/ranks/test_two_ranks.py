@@ -2,6 +2,8 @@
 
 import os
 import signal
+import socket
+import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -255,3 +257,26 @@ def test_ranks_that_do_not_come_are_not_awaited(crew: Crew) -> None:
     assert not torch.distributed.is_initialized()
     crew.form(2, 2, timeout_s=20.0).leave()
     assert crew.answers() == ["left"], "the process has counted its groups anew"
+
+
+@pytest.mark.parametrize("rank", [0, 1])
+def test_a_meeting_that_one_does_not_come_to_ends_when_told(crew: Crew, rank: int) -> None:
+    """The others of rank 0 wait in the store; a rank whose store is gone with its process waits for that."""
+    engine = crew.form(1, 1)
+    place = engine.open_store("127.0.0.1") if rank == 0 else free_address()
+    leaving = threading.Timer(0.3, engine.leave)
+    leaving.start()
+    began = time.monotonic()
+    with pytest.raises(TaskFault, match="told to leave") as fault:
+        engine.join(Ranks(epoch=1, rank=rank, size=3, replicas=3, store=place, timeout_s=200.0))
+    leaving.join()
+    assert time.monotonic() - began < 20
+    assert fault.value.error.reason == "rank_lost"
+    assert ("not there: rank 1, 2" in fault.value.error.message) == (rank == 0)
+    assert not torch.distributed.is_initialized()
+
+
+def free_address() -> str:
+    """Where nobody listens any more."""
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        return f"127.0.0.1:{server.getsockname()[1]}"

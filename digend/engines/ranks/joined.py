@@ -40,7 +40,8 @@ def forget_failure() -> None:
 
 
 class Joined:
-    """The peers of one epoch; they are there when the constructor returns. Raises RuntimeError after `timeout_s`.
+    """The peers of one epoch; they are there when the constructor returns. Raises RuntimeError after `timeout_s`, or
+    TaskFault("rank_lost") then or once this process is to leave.
 
     left: set from any thread once this process is to leave.
     """
@@ -57,12 +58,23 @@ class Joined:
         kind = torch.device(device).type
         if kind == "cuda":
             torch.cuda.set_device(device)
+        self._await_everybody(ranks.timeout_s)
         backend = "cpu:gloo,cuda:nccl" if kind == "cuda" else "gloo"
         distributed.init_process_group(backend, store=self.store, rank=self.rank, world_size=self.size, timeout=timeout)
         self._side = distributed.new_group(backend="gloo", timeout=timeout)
         shape = (self.replicas, self.shards)
         self.mesh: DeviceMesh = init_device_mesh(kind, shape, mesh_dim_names=(REPLICATE, SHARD))
         distributed.barrier(group=self._side)
+
+    def _await_everybody(self, limit_s: float) -> None:
+        """Until every rank is here. torch's own meeting cannot be interrupted, so it begins last."""
+        here = [f"here/{rank}" for rank in range(self.size)]
+        self.store.set(here[self.rank], "")
+        try:
+            self.wait(here, limit_s)
+        except TaskFault as fault:
+            absent = [str(rank) for rank, key in enumerate(here) if not self.store.check([key])]
+            raise TaskFault("rank_lost", f"{fault}; not there: rank {', '.join(absent)}") from fault
 
     def close(self) -> None:
         """Leave the others: whoever waits for this rank hears of it. Waits for nobody."""

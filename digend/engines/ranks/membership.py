@@ -62,7 +62,7 @@ class Membership:
         return self._address
 
     def join(self, ranks: Ranks) -> None:
-        """Raises TaskFault("rank_lost") where not all of them come in time."""
+        """Raises TaskFault("rank_lost") where not all of them come in time, or this rank is told to leave meanwhile."""
         if ranks.size % ranks.replicas:
             raise TaskFault("config", f"{ranks.replicas} replicas do not divide {ranks.size} ranks")
         with self._at_work():
@@ -79,12 +79,13 @@ class Membership:
         from digend.engines.ranks.joined import Joined, forget_failure
         from digend.engines.ranks.store import reach
 
+        own = self._store if self._address == ranks.store else None
+        if ranks.rank == 0 and own is None:
+            raise TaskFault("internal", f"rank 0 serves no store at {ranks.store}")
         try:
-            met = self._store if ranks.rank == 0 else reach(ranks.store, ranks.timeout_s)
-            if met is None or (ranks.rank == 0 and self._address != ranks.store):
-                raise TaskFault("internal", f"rank 0 serves no store at {ranks.store}")
+            met = reach(ranks.store, ranks.timeout_s, self._left) if own is None else own
             return Joined(ranks, met, self._device, self._left)
-        except (RuntimeError, ValueError) as error:
+        except (RuntimeError, ValueError, TaskFault) as error:
             forget_failure()
             who = f"rank {ranks.rank} of {ranks.size}"
             raise TaskFault("rank_lost", f"{who} has not met the others at {ranks.store}: {error}") from error
