@@ -6,6 +6,7 @@ from clients.output import Output
 from clients.words import age, plural, share
 from digend.telemetry.explain import Answered, Bubble, Explanation, Followed, Forecast
 from digend.telemetry.explain_bubble import Alternative, BubbleExplanation, Work
+from digend.telemetry.publishings import PublishSum
 from digend.telemetry.switches import SwitchSum
 
 _DOES = {"assist": "TAG", "update": "update", "generate": "generation", "score": "scoring", "commit": "optimizer step"}
@@ -42,6 +43,8 @@ def job_lines(told: Explanation) -> Iterator[str]:
         yield f"predicted  {_forecast(told.forecast)}"
     if told.switches is not None:
         yield f"switches   {_switches(told.switches)}"
+    if told.publishings is not None:
+        yield from _publishings(told.publishings)
     for restart in told.restarts:
         yield f"restarted  at {restart.at_s:.3f} s from global step {restart.global_step}: {restart.reason}"
     for worker in dict.fromkeys(each.worker for each in told.bubbles if "/trainer/" in each.worker):
@@ -69,6 +72,19 @@ def _switches(each: SwitchSum) -> str:
     taken = "" if each.assumed_s is None else f"; the search takes one to cost {each.assumed_s:.3f} s"
     count = f"{each.to_generate} to generating, {each.to_train} back"
     return f"{count}, {each.seconds:.3f} s in all: {parts or 'no time'} (medians){taken}"
+
+
+def _publishings(each: PublishSum) -> Iterator[str]:
+    """`y` part by part; parts that never happened are left out."""
+    named = (
+        *(("optimizer", each.optimizer_s), ("gather", each.gather_s), ("cast", each.cast_s)),
+        *(("publish", each.publish_s), ("send", each.send_s), ("stage", each.stage_s), ("swap", each.swap_s)),
+    )
+    parts = ", ".join(f"{name} {seconds:.3f} s" for name, seconds in named if seconds)
+    yield f"versions   {plural(each.num_commits, 'optimizer step')}: {parts or 'no time'} (medians)"
+    if each.update_gather_s:
+        part = share(each.update_share)
+        yield f"ranks      gather {each.update_gather_s:.3f} s an update (median), {part} of updates"
 
 
 def _later(seconds: float) -> str:

@@ -8,7 +8,7 @@ still sum to wall time.
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from digend.telemetry.stages import ABSENT, OTHER, StageTable, followed
+from digend.telemetry.stages import ABSENT, OTHER, UPDATE_GATHER, StageTable, followed
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -54,7 +54,7 @@ def stage_rows(table: StageTable) -> list[StageRow]:
         seconds = tuple(table.seconds[worker].get(stage, 0.0) for worker in workers)
         rows.append(
             StageRow(
-                stage=stage.replace("assist_", "assist: "),
+                stage=stage.replace("assist_", "assist: ").replace("update_", "update: "),
                 group=_group(stage),
                 kind=_colour(stage),
                 seconds=seconds,
@@ -90,6 +90,8 @@ def _colour(stage: str) -> str:
     stage = followed(stage) or stage
     if stage.startswith("assist_"):
         return "assist"
+    if stage == UPDATE_GATHER:
+        return "update"
     if stage in ("swap", "gather", "cast"):
         return "stage" if stage == "swap" else "publish"
     return stage if stage in _COLOURS else {"idle": "idle", "bubble": "bubble"}.get(_group(stage), OTHER)

@@ -8,6 +8,7 @@ from collections import Counter
 from dataclasses import dataclass
 from statistics import median
 
+from digend.telemetry.publishings import PublishSum, publishings
 from digend.telemetry.reasons import remedy, why
 from digend.telemetry.switches import SwitchSum, switches
 from digend.telemetry.trail import Asked, Period, Step, Trail
@@ -121,6 +122,7 @@ class Explanation:
     step_end_s: float | None
     decisions: tuple[Answered, ...]
     restarts: tuple[Restart, ...] = ()
+    publishings: PublishSum | None = None
 
 
 def explain(trail: Trail, global_step: int | None = None) -> Explanation | None:
@@ -132,6 +134,7 @@ def explain(trail: Trail, global_step: int | None = None) -> Explanation | None:
     if step is None and global_step is not None:
         return None
     end_ns = trail.end_of(step) if step else None
+    tasks = [period.body for period in trail.periods if isinstance(period.body, TaskRecord)]
     answers = Counter({"update": 0, "tag": 0, "wait": 0})
     answers.update(asked.decision.answer for asked in trail.decisions)
     return Explanation(
@@ -144,10 +147,8 @@ def explain(trail: Trail, global_step: int | None = None) -> Explanation | None:
         bubbles=tuple(_sums(trail)),
         longest=tuple(_longest(trail)),
         forecast=_forecast(trail),
-        switches=switches(
-            (period.body for period in trail.periods if isinstance(period.body, TaskRecord)),
-            (asked.decision for asked in trail.decisions),
-        ),
+        switches=switches(tasks, (asked.decision for asked in trail.decisions)),
+        publishings=publishings(tasks, trail.stagings),
         global_step=step[1] + 1 if step else None,
         step_end_s=None if end_ns is None else trail.seconds(end_ns),
         decisions=tuple(answered(trail, asked) for asked in trail.of_step(step)) if step else (),

@@ -6,7 +6,8 @@ never spread over the rest.
 
 The window runs from the job's first `preparing` or `running` to its end, or to the newest record while it
 runs. A worker that was lost or not there yet is `absent`; one of which the job asked nothing has no row. The
-names: a receipt's own stages (with `assist_` before them where the trainer generated), `switch`, `load`, `evaluate`,
+names: a receipt's own stages (with `assist_` before them where the trainer generated; `update_gather` is what the ranks
+of a trainer exchange for an update, `gather` what is gathered to be published, mostly), `switch`, `load`, `evaluate`,
 `checkpoint`, `dispatch` (what the driver and the wire took on top of the receipt), `follows TASK`, `idle: CAUSE`,
 `bubble: CAUSE`, `absent`, `other`.
 
@@ -24,6 +25,7 @@ from digend.wire.tasks import SWITCH_STAGES
 OTHER = "other"
 SWITCH = "switch"
 ABSENT = "absent"
+GATHER, UPDATE_GATHER = "gather", "update_gather"
 FINAL_STATES = ("completed", "failed", "cancelled")
 
 WORKER_ROLES = ("generator", "trainer", "reward")
@@ -79,7 +81,8 @@ def _receipt_stages(record: TaskRecord, busy: int) -> list[tuple[str, int]]:
     for stage, duration in told.items():
         counted = min(duration - (switch if stage == record.task else 0), left)
         left -= counted
-        found.append((SWITCH if stage in SWITCH_STAGES else prefix + stage, counted))
+        name = UPDATE_GATHER if (record.task, stage) == ("update", GATHER) else prefix + stage
+        found.append((SWITCH if stage in SWITCH_STAGES else name, counted))
     found.append((_OWN_STAGES.get(record.task, OTHER), left))
     return found
 

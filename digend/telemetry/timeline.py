@@ -27,6 +27,7 @@ STAGE_KINDS = {
     "decode": "decode",
     "score": "score",
     "update": "update",
+    "update_gather": "update",
     "optimizer": "optimizer",
     "gather": "publish",
     "cast": "publish",
@@ -169,7 +170,7 @@ def task_spans(record: TaskRecord) -> list[Span]:
         if stage == "dispatch":
             continue
         kind = "assist" if stage.startswith("assist_") else STAGE_KINDS.get(stage, OTHER)
-        title = f"{stage.replace('assist_', 'assist, ')} · {what}"
+        title = f"{stage.replace('assist_', 'assist, ').replace('update_', 'update, ')} · {what}"
         spans.append(
             Span(
                 worker=record.worker,

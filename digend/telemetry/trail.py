@@ -14,6 +14,7 @@ from digend.wire.records import (
     JobState,
     Record,
     RestartRecord,
+    StagingRecord,
     StepRecord,
     TaskRecord,
     WorkerState,
@@ -65,6 +66,7 @@ class Trail:
         self.trainers: set[str] = set()
         self.restarts: list[tuple[int, RestartRecord]] = []
         """When, and what."""
+        self.stagings: list[StagingRecord] = []
         self._incarnation = 0
         self._started = False
         self._closed: set[Step] = set()
@@ -93,6 +95,8 @@ class Trail:
                 self._first_search.setdefault(asked.step, record.at_ns)
         elif isinstance(body, TaskRecord):
             self._add_task(body)
+        elif isinstance(body, StagingRecord):
+            self.stagings.append(body)
         elif isinstance(body, StepRecord):
             self._closed.add((body.incarnation, body.global_step - 1))
         elif isinstance(body, RestartRecord):
