@@ -22,13 +22,19 @@ from digend.rl.windows import draw_window, select_timesteps
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Slot:
     """A worker that a node file names. `place`: the device it uses, "" where that is left to the worker; `gib`: its
-    memory, as far as the file says; `offload`: what its box keeps in host memory."""
+    memory, as far as the file says; `offload`: what its box keeps in host memory; `interface`: where a trainer meets
+    those of other boxes."""
 
     name: str
     role: str
     place: str = ""
     gib: float | None = None
     offload: Offload = NONE
+    interface: str = ""
+
+    @property
+    def node(self) -> str:
+        return self.name.partition("/")[0]
 
 
 def shape_of(job: JobConfig) -> Shape:
@@ -65,9 +71,20 @@ def pairs_of(job: JobConfig) -> int:
     """(sample, timestep) pairs of a micro-batch, as many as are selected where all samples are scored."""
     spec = plugins.algorithm_spec(job.algorithm.name)
     best_of_n = spec.rules(spec.options.model_validate(job.algorithm.options), job).best_of_n
-    naive = job.schedule.partition == "naive"
-    groups = job.data.prompts_per_rollout // job.training.updates_per_rollout if naive else shape_of(job).groups
-    return groups * (best_of_n or job.data.samples_per_prompt) * num_trained(job)
+    return groups_of(job) * (best_of_n or job.data.samples_per_prompt) * num_trained(job)
+
+
+def groups_of(job: JobConfig) -> int:
+    """Of a micro-batch."""
+    if job.schedule.partition == "naive":
+        return job.data.prompts_per_rollout // job.training.updates_per_rollout
+    return min(job.schedule.micro_batch_groups, job.data.prompts_per_rollout)
+
+
+def speed_up(job: JobConfig, ranks: int) -> float:
+    """Of a micro-batch that they generate: whole forward batches are dealt."""
+    batches = -(-groups_of(job) * job.data.samples_per_prompt // job.sampling.rollout_batch)
+    return batches / -(-batches // ranks)
 
 
 def layout_of(job: JobConfig) -> Layout:
@@ -90,7 +107,9 @@ def slots_of(nodes: Sequence[NodeConfig]) -> list[Slot]:
         for index in range(trainer.slots if trainer is not None else 0):
             place = _place(node, trainer.device_of(index) or "" if trainer is not None else "")
             gib = trainer.memory_gib if trainer is not None else None
-            found.append(Slot(name=f"{node.name}/trainer/{index}", role="trainer", place=place, gib=gib))
+            interface = trainer.interface if trainer is not None else ""
+            name = f"{node.name}/trainer/{index}"
+            found.append(Slot(name=name, role="trainer", place=place, gib=gib, interface=interface))
     return found
 
 
@@ -111,18 +130,20 @@ def shared_devices(slots: Sequence[Slot]) -> list[str]:
     ]
 
 
-def from_runs(runs: Sequence[RunLog]) -> Measured:
-    return merged([measured(run.tasks, _cut(run.job)) for run in runs])
+def from_runs(runs: Sequence[RunLog], *, as_run: bool = False) -> Measured:
+    """Of one device each; `as_run`: several ranks stay what they were, one trainer."""
+    return merged([measured(run.tasks, _cut(run.job, 1 if as_run else run.job.training.ranks)) for run in runs])
 
 
-def _cut(job: JobConfig) -> Cut:
+def _cut(job: JobConfig, ranks: int) -> Cut:
     shape = shape_of(job)
     evaluated = job.eval.num_timesteps or job.sampling.num_timesteps
-    groups = shape.prompts / shape.updates if job.schedule.partition == "naive" else shape.groups
     return Cut(
-        samples=round(groups * shape.samples),
+        samples=groups_of(job) * shape.samples,
         width=shape.width,
         evaluation=job.sampling.num_timesteps / evaluated,
+        ranks=ranks,
+        speed_up=speed_up(job, ranks),
     )
 
 

@@ -53,29 +53,29 @@ class Memory:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Worker:
-    """`gib`: what the device has, None where nobody said; `offload`: what its box keeps in host memory."""
+    """`gib`: what the device has, None where nobody said; `offload`: what its box keeps in host memory; `trainers`: how
+    many could be ranks of the job."""
 
     role: str
     gib: float | None = None
     offload: Offload = NONE
+    trainers: int = 1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Model:
-    """What is known of a pipeline without loading it."""
+class Pipeline:
+    """What is known of one without loading it."""
 
     components: Sequence[Part]
     transformer: Mapping[str, Any] | None
 
 
 def memory_of(job: JobConfig, workers: Mapping[str, Worker], size: str | None) -> Memory:
-    """Raises NotFound for a size that there is not, or that is of another family."""
+    """Raises NotFound as `pipeline_of` does."""
     try:
-        model = _published(job, size) if size else _read(job)
+        model = pipeline_of(job, size)
     except (OSError, ValueError) as error:
-        sizes = ", ".join(name for name, each in SIZES.items() if each.family == job.model.family)
-        hint = f"; --size takes a published one: {sizes}" if sizes else ""
-        return Memory(workers={}, not_measured=NOT_MEASURED, unknown=f"{error}{hint}")
+        return Memory(workers={}, not_measured=NOT_MEASURED, unknown=str(error))
     found = {name: _footprint(_there(job, worker), model, worker.role) for name, worker in workers.items()}
     missing = () if _geometry(job, model) else ("activations",)
     generating = {
@@ -93,7 +93,19 @@ def memory_of(job: JobConfig, workers: Mapping[str, Worker], size: str | None) -
     )
 
 
-def _rollout(job: JobConfig, model: _Model) -> int:
+def pipeline_of(job: JobConfig, size: str | None) -> Pipeline:
+    """Raises NotFound for a size that there is not, or that is of another family; OSError or ValueError where the
+    folder cannot be read."""
+    if size:
+        return _published(job, size)
+    try:
+        return _read(job)
+    except (OSError, ValueError) as error:
+        sizes = ", ".join(name for name, each in SIZES.items() if each.family == job.model.family)
+        raise ValueError(f"{error}; --size takes a published one: {sizes}" if sizes else str(error)) from error
+
+
+def _rollout(job: JobConfig, model: Pipeline) -> int:
     """Bytes of a generator's activations, as far as they can be estimated."""
     geometry = _geometry(job, model)
     return _activations(job, geometry, "generator") if geometry else 0
@@ -119,26 +131,27 @@ def _there(job: JobConfig, worker: Worker) -> JobConfig:
     return with_offload(job, worker.offload) if worker.role == "generator" else job
 
 
-def _published(job: JobConfig, name: str) -> _Model:
+def _published(job: JobConfig, name: str) -> Pipeline:
     size: Size | None = SIZES.get(name)
     if size is None:
         near = nearest(name, SIZES)
         raise NotFound(f"no size {name}" + (f"; did you mean {near}?" if near else f"; known: {', '.join(SIZES)}"))
     if size.family != job.model.family:
         raise NotFound(f"{name} is of the family {size.family}, the job's is {job.model.family}")
-    return _Model(components=size.components, transformer=size.transformer)
+    return Pipeline(components=size.components, transformer=size.transformer)
 
 
-def _read(job: JobConfig) -> _Model:
+def _read(job: JobConfig) -> Pipeline:
     folder = cached_folder(job.model.path) or Path(job.model.path)
     config = folder / "transformer" / "config.json"
     components = read_components(str(folder))
-    return _Model(
+    return Pipeline(
         components=components, transformer=json.loads(config.read_text("utf-8")) if config.is_file() else None
     )
 
 
-def _training(job: JobConfig) -> Training:
+def training_of(job: JobConfig) -> Training:
+    """What learns, as footprints want it."""
     spec = plugins.model_spec(job.model.family)
     lora = job.training.trainable == "lora"
     reference = not lora and bool(job.algorithm.options.get("kl_coefficient"))
@@ -153,8 +166,8 @@ def _training(job: JobConfig) -> Training:
     )
 
 
-def _trained(job: JobConfig, model: _Model) -> str:
-    training = _training(job)
+def _trained(job: JobConfig, model: Pipeline) -> str:
+    training = training_of(job)
     trained = [each for each in model.components if each.name in training.trainable]
     whole = sum(each.num_parameters for each in trained)
     numbers = learned_numbers(model.components, training)
@@ -163,7 +176,7 @@ def _trained(job: JobConfig, model: _Model) -> str:
     return f"{names}: {whole:,} parameters, {learned} learn"
 
 
-def _geometry(job: JobConfig, model: _Model) -> Geometry | None:
+def _geometry(job: JobConfig, model: Pipeline) -> Geometry | None:
     spec = plugins.model_spec(job.model.family)
     if not spec.geometry or model.transformer is None:
         return None
@@ -173,7 +186,7 @@ def _geometry(job: JobConfig, model: _Model) -> Geometry | None:
     return compute(model.transformer, shape, options, job.sampling.guidance_scale)
 
 
-def _footprint(job: JobConfig, model: _Model, role: str) -> Footprint:
+def _footprint(job: JobConfig, model: Pipeline, role: str) -> Footprint:
     rewards = _reward_bytes(job)
     if role == "reward":
         late = [each for each in model.components if each.name == "vae" and job.schedule.decode == "reward"]
@@ -189,7 +202,7 @@ def _footprint(job: JobConfig, model: _Model, role: str) -> Footprint:
     extra = {ESTIMATED: _activations(job, geometry, role)} if geometry else {}
     if job.schedule.scoring == "colocated" and (role == "generator" or job.schedule.generators == []):
         extra |= rewards
-    return footprint(model.components, job.model.dtype, _training(job), role, saving, extra, layout_of(job))
+    return footprint(model.components, job.model.dtype, training_of(job), role, saving, extra, layout_of(job))
 
 
 def _activations(job: JobConfig, geometry: Geometry, role: str) -> int:
@@ -216,41 +229,56 @@ def _reward_bytes(job: JobConfig) -> dict[str, int]:
 
 
 def _refusals(
-    job: JobConfig, model: _Model, workers: Mapping[str, Worker], found: Mapping[str, Footprint]
+    job: JobConfig, model: Pipeline, workers: Mapping[str, Worker], found: Mapping[str, Footprint]
 ) -> Iterator[str]:
     for name, worker in workers.items():
         needed = found[name].device_bytes
         if worker.gib is None or needed <= worker.gib * GIB:
             continue
-        advice = _advice(_there(job, worker), model, worker.role, worker.gib * GIB)
+        advice = advice_of(_there(job, worker), model, worker)
         yield f"{name} needs {needed / GIB:.1f} GiB, and {worker.gib:g} GiB are there; {advice}"
 
 
-def _advice(job: JobConfig, model: _Model, role: str, available: float) -> str:
+def advice_of(job: JobConfig, model: Pipeline, worker: Worker) -> str:
     """The first single change that makes it fit, or changes one on top of the other, the largest saving first."""
-    for key, other in _changes(job):
-        if _needed(other, model, role) <= available:
-            return f"with {key} it would need {_needed(other, model, role) / GIB:.1f} GiB"
+    role, available = worker.role, (worker.gib or 0.0) * GIB
+    for key, other in _changes(job, worker.trainers):
+        if needed_bytes(other, model, role) <= available:
+            return f"with {key} it would need {needed_bytes(other, model, role) / GIB:.1f} GiB"
     changed, made = job, dict[str, str]()
-    while _needed(changed, model, role) > available:
-        options = [(_needed(other, model, role), key, other) for key, other in _changes(changed)]
+    while needed_bytes(changed, model, role) > available:
+        options = [(needed_bytes(other, model, role), key, other) for key, other in _changes(changed, worker.trainers)]
         best = min(options, key=lambda each: each[0], default=None)
-        if best is None or best[0] >= 0.999 * _needed(changed, model, role):
-            left = _needed(changed, model, role) / GIB
+        if best is None or best[0] >= 0.999 * needed_bytes(changed, model, role):
+            left = needed_bytes(changed, model, role) / GIB
             tried = f" (with {', '.join(made.values())} it still needs {left:.1f} GiB)" if made else ""
             return f"no option of the job makes it fit{tried}: a larger device, or a smaller model"
         made[best[1].partition(" = ")[0]] = best[1]
         changed = best[2]
-    return f"with {', '.join(made.values())} it would need {_needed(changed, model, role) / GIB:.1f} GiB"
+    return f"with {', '.join(made.values())} it would need {needed_bytes(changed, model, role) / GIB:.1f} GiB"
 
 
-def _needed(job: JobConfig, model: _Model, role: str) -> int:
+def needed_bytes(job: JobConfig, model: Pipeline, role: str) -> int:
+    """Of the device."""
     return _footprint(job, model, role).device_bytes
 
 
-def _changes(job: JobConfig) -> Iterator[tuple[str, JobConfig]]:
+def whole_only(job: JobConfig) -> str:
+    """Why ranks need whole weights each; "" where they may have shards."""
+    if job.training.optimizer == "adafactor":
+        return 'training.optimizer = "adafactor"'
+    if job.model.memory.layerwise_casting != "none":
+        return "model.memory.layerwise_casting"
+    trainable = plugins.model_spec(job.model.family).trainable
+    return "" if len(trainable) == 1 else " and ".join(trainable)
+
+
+def _changes(job: JobConfig, trainers: int) -> Iterator[tuple[str, JobConfig]]:
     """Single keys that save memory and are not set so already; first those that change no numbers."""
     lora = job.training.trainable == "lora"
+    more = {"reshard": True, "replicas": 1} if job.training.ranks > 1 else {}
+    if trainers > job.training.ranks == 1 and not lora and not whole_only(job):
+        more = {"ranks": trainers}
     wanted: list[tuple[str, str, object]] = [
         ("model.memory", "offload_encoders", True),
         ("model.memory", "offload_blocks", 1),
@@ -258,7 +286,7 @@ def _changes(job: JobConfig) -> Iterator[tuple[str, JobConfig]]:
         ("training", "timestep_width", 1),
         ("training", "update_batch", max(1, job.training.update_batch // 2)),
         ("sampling", "rollout_batch", max(1, job.sampling.rollout_batch // 2)),
-        *([("training", "reshard", True), ("training", "replicas", 1)] if job.training.ranks > 1 else []),
+        *(("training", key, value) for key, value in more.items()),
         ("training", "trainable", "lora"),
         *([("model", "dtype", "bfloat16")] if job.model.dtype in ("float32", "float64") else []),
         *([("model.memory", "layerwise_casting", "float8_e4m3fn")] if lora else []),

@@ -8,6 +8,8 @@ from broker.planning.plan import Candidate, Plan
 from broker.planning.predictions import Prediction
 from clients.output import Output
 from clients.plan_memory import Memory
+from clients.plan_ranks import RankPlan
+from clients.plan_ranks_text import ranks_document, tell_ranks
 from clients.words import number, plural, share
 
 _UNITS = ((1 << 30, "GiB"), (1 << 20, "MiB"), (1 << 10, "KiB"))
@@ -31,6 +33,7 @@ class Told:
     source: str
     checks: Sequence[Check]
     memory: Memory
+    ranks: RankPlan | None
     notes: Sequence[str]
 
 
@@ -48,6 +51,7 @@ def document(told: Told) -> dict[str, object]:
         "devices": [_device(device) for device in plan.devices],
         "measured": [{"run": each.run, "seconds": each.seconds, "predicted": each.predicted} for each in told.checks],
         "memory": memory_document(told.memory),
+        "ranks": ranks_document(told.ranks),
         "warnings": plan.warnings,
         "notes": told.notes,
     }
@@ -155,6 +159,9 @@ def tell(output: Output, told: Told) -> None:
         output.line(text)
     output.line()
     tell_memory(output, told.memory)
+    if told.ranks is not None:
+        output.line()
+        tell_ranks(output, told.ranks)
 
 
 _COLUMNS = ("SCHEDULE", "S/STEP", "X NAIVE", "X COLOCATED", "OF IDEAL", "TAG", "TRAINER WAITS", "GENERATORS WAIT")

@@ -17,6 +17,7 @@ from broker.schedule.named import strategy_of
 from clients.jobs import NotFound, name_of
 from clients.plan_inputs import Slot, allowed, from_runs, from_times, placed, shape_of, shared_devices, slots_of
 from clients.plan_memory import Memory, Worker, memory_of
+from clients.plan_ranks import Question, RankPlan, measured_bandwidth, rank_plan, settled, together
 from clients.plan_text import Check, Told
 from clients.run_log import RunLog, read_run
 from clients.times_file import TimesConfig
@@ -27,7 +28,8 @@ from digend.config.offload import NONE
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Request:
-    """`times` None: from `runs`. `trainer`: a worker's name, or the beginning of one. `gib`: of every device."""
+    """`times` None: from `runs`. `trainer`: a worker's name, or the beginning of one. `gib`: of every device;
+    `bandwidth`: bytes a second that a rank sends to the others."""
 
     job: JobConfig
     nodes: Sequence[str]
@@ -37,6 +39,7 @@ class Request:
     trainer: str | None
     size: str | None = None
     gib: float | None = None
+    bandwidth: float | None = None
 
 
 def planned(request: Request) -> Told:
@@ -46,16 +49,23 @@ def planned(request: Request) -> Told:
     known = from_runs(logs) if request.times is None else from_times(request.times, shape, slots)
     known, notes = placed(allowed(known, request.job.schedule.generators), slots)
     trainer = request.trainer and name_of("node", [device.name for device in known.devices], request.trainer)
+    ranks = rank_plan(_question(request, slots, logs), known)
+    if ranks is not None:
+        known, assumed = together(known, ranks, request.job)
+        notes += assumed
     try:
         made = plan(shape, known, trainer=trainer or None)
     except TimesMissing as error:
         raise _missing(error, logs) from error
+    if ranks is not None and made.split is not None and made.split.placement.trainer.name == ranks.names[0]:
+        ranks = settled(ranks, made.split.width)
     return Told(
         name=request.job.name,
         plan=made,
         source=f"times of {', '.join(request.runs)}" if logs else f"times: {request.times_from}",
         checks=tuple(_checks(logs)),
         memory=_memory(request, made, slots),
+        ranks=ranks,
         notes=[*notes, *shared_devices(slots)],
     )
 
@@ -76,7 +86,7 @@ def _checks(logs: Sequence[RunLog]) -> Iterator[Check]:
 
 def _predicted(log: RunLog) -> float | None:
     schedule, shape = log.job.schedule, shape_of(log.job)
-    known = from_runs([log])
+    known = from_runs([log], as_run=True)
     placement = _as_run(known)
     if placement is None or schedule.staleness or schedule.partition == "batch":
         return None
@@ -105,12 +115,22 @@ def _as_run(known: Measured) -> Placement | None:
     )
 
 
-def memory_only(request: Request) -> Memory:
+def _question(request: Request, slots: Sequence[Slot], logs: Sequence[RunLog] = ()) -> Question:
+    bandwidth = request.bandwidth or measured_bandwidth(logs, request.size)
+    return Question(job=request.job, slots=slots, size=request.size, gib=request.gib, bandwidth=bandwidth)
+
+
+def memory_only(request: Request) -> tuple[Memory, RankPlan | None]:
     """Without times: who would work is who the node files name, or one generator and one trainer."""
     slots = slots_of([load_node(path) for path in request.nodes])
-    named = {slot.name: Worker(role=slot.role, gib=request.gib or slot.gib, offload=slot.offload) for slot in slots}
+    num = sum(slot.role == "trainer" for slot in slots)
+    named = {
+        slot.name: Worker(role=slot.role, gib=request.gib or slot.gib, offload=slot.offload, trainers=num)
+        for slot in slots
+    }
     roles = ("trainer",) if request.job.schedule.generators == [] else ("generator", "trainer")
-    return memory_of(request.job, named or {role: Worker(role=role, gib=request.gib) for role in roles}, request.size)
+    workers = named or {role: Worker(role=role, gib=request.gib) for role in roles}
+    return memory_of(request.job, workers, request.size), rank_plan(_question(request, slots))
 
 
 def _memory(request: Request, made: Plan, slots: Sequence[Slot]) -> Memory:
@@ -126,6 +146,7 @@ def _memory(request: Request, made: Plan, slots: Sequence[Slot]) -> Memory:
             else "generator",
             gib=request.gib or gib.get(device.name),
             offload=offload.get(device.name, NONE),
+            trainers=sum(slot.role == "trainer" for slot in slots),
         )
         for device in made.devices
     }

@@ -44,6 +44,7 @@ def read_run(path: str) -> RunLog:
 
 
 def _observed(record: dict[str, Any]) -> Observed:
+    gather_ns = sum(ns for stage, ns in record["receipt"]["stages"] if stage == "gather")
     switch_ns = sum(ns for stage, ns in record["receipt"]["stages"] if stage in (OFFLOAD, RESTORE))
     return Observed(
         worker=record["worker"],
@@ -51,4 +52,5 @@ def _observed(record: dict[str, Any]) -> Observed:
         seconds=(record["end_ns"] - record["start_ns"] - switch_ns) / 1e9,
         num_samples=record["num_samples"],
         switch=switch_ns / 1e9,
+        gather=gather_ns / 1e9,
     )

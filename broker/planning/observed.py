@@ -17,25 +17,29 @@ _MODES = {"assist": True, "update": False}
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Observed:
     """One finished task of a worker; `num_samples` is 0 where the record does not say. `switch`: seconds beside its own
-    that its receipt names as a switch of mode."""
+    that its receipt names as a switch of mode; `gather`: of its own, those that ranks waited for each other."""
 
     worker: str
     task: str
     seconds: float
     num_samples: int = 0
     switch: float = 0.0
+    gather: float = 0.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Cut:
     """How the run was cut: samples of a micro-batch, timesteps of a forward pass of its updates.
 
-    `evaluation`: how many times the denoising steps of an evaluation a training sample has.
+    `evaluation`: how many times the denoising steps of an evaluation a training sample has. `ranks`: that shared its
+    updates; one of them would have generated `speed_up` times as long.
     """
 
     samples: int
     width: int
     evaluation: float = 1.0
+    ranks: int = 1
+    speed_up: float = 1.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -88,14 +92,17 @@ def _role(tasks: Iterable[Observed]) -> str:
 
 
 def _device(name: str, tasks: Sequence[Observed], cut: Cut) -> Device:
+    if cut.ranks > 1:
+        tasks = [replace(task, seconds=task.seconds - task.gather, gather=0.0) for task in tasks]
     update = _typical([seconds for after, seconds in _updates(tasks) if after is not True])
     update = update or _typical([seconds for _, seconds in _updates(tasks)])
+    assist = _a_sample(tasks, "assist")
     return Device(
         name=name,
         role=_role(tasks),
-        generate=_a_sample(tasks, "assist") or _a_sample(tasks, "generate"),
+        generate=_a_sample(tasks, "generate") if assist is None else assist * cut.speed_up,
         score=_a_sample(tasks, "score"),
-        update={} if update is None else {cut.width: update / cut.samples},
+        update={} if update is None else {cut.width: update * cut.ranks / cut.samples},
     )
 
 

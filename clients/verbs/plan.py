@@ -17,6 +17,7 @@ Examples:
   digenctl plan job.toml --nodes box1.toml --nodes box2.toml --generate 10 --assist 12 --update 4 --score 0.5
   digenctl plan job.toml --times times.toml --json
   digenctl plan configs/jobs/sd3-flow-grpo.toml --size sd3.5-large --memory 80
+  digenctl plan job.toml --nodes box1.toml --set training.trainable=full --memory 80 --bandwidth 50
 """
 
 
@@ -35,6 +36,9 @@ Examples:
 @click.option("--trainer", metavar="WORKER", help="Who has to train; without it the fastest choice is made.")
 @click.option("--size", metavar="NAME", help="A published model size (sd3.5-large), where its folder is not here.")
 @click.option("--memory", "gib", type=click.FloatRange(min=0, min_open=True), metavar="GIB", help="Of every device.")
+@click.option(
+    "--bandwidth", type=click.FloatRange(min=0, min_open=True), metavar="GB/s", help="What a rank sends to the others."
+)
 @click.option("--set", "overrides", multiple=True, metavar="KEY=VALUE", help="Change a key of the job; repeatable.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON, with a schema version.")
 def command(
@@ -45,22 +49,24 @@ def command(
     trainer: str | None,
     size: str | None,
     gib: float | None,
+    bandwidth: float | None,
     overrides: tuple[str, ...],
     as_json: bool,
     **given: float | None,
 ) -> None:
-    """Plan a job: colocated or split, who trains, micro-batch size, TSP width, strategy, step times, and memory.
+    """Plan a job: colocated or split, who trains, micro-batch size, TSP width, strategy, step times, memory, and ranks.
 
     Times are seconds, measured by a finished run or given; without them memory alone is planned. What does not fit
-    into the memory of a device (--memory, or memory_gib of a node file) is refused with what to change. A plan changes
-    nothing.
+    into the memory of a device (--memory, or memory_gib of a node file) is refused with what to change. Where node
+    files have several trainers, it says how many of them should be ranks of one, with whole weights or in shards, and
+    how wide TSP is then. A plan changes nothing.
     """
     from clients.output import Output
     from clients.verb import failed
 
     output = Output(as_json=as_json)
     try:
-        request, timed = _request(path, nodes, runs, times, trainer, overrides, given, size, gib)
+        request, timed = _request(path, nodes, runs, times, trainer, overrides, given, size, gib, bandwidth)
         refusals = _told(output, request) if timed else _told_memory(output, request)
         if refusals and not as_json:
             _refuse(request, refusals)
@@ -87,14 +93,18 @@ def _told(output: "Output", request: "Request") -> Sequence[str]:
 
 def _told_memory(output: "Output", request: "Request") -> Sequence[str]:
     """Prints memory alone; returns what does not fit."""
+    from clients.plan_ranks_text import ranks_document, tell_ranks
     from clients.plan_text import memory_document, tell_memory
     from clients.planning import memory_only
 
-    memory = memory_only(request)
+    memory, ranks = memory_only(request)
     if output.as_json:
-        output.document(job=request.job.name, memory=memory_document(memory))
+        output.document(job=request.job.name, memory=memory_document(memory), ranks=ranks_document(ranks))
     else:
         tell_memory(output, memory)
+        if ranks is not None:
+            output.line()
+            tell_ranks(output, ranks)
         output.line("step times: not planned; they come from --from-run, --times, or --generate and --update")
     return memory.refusals
 
@@ -115,6 +125,7 @@ def _request(
     given: dict[str, float | None],
     size: str | None,
     gib: float | None,
+    bandwidth: float | None,
 ) -> "tuple[Request, bool]":
     """And whether there are times."""
     from clients.planning import Request
@@ -139,6 +150,7 @@ def _request(
         trainer=trainer,
         size=size,
         gib=gib,
+        bandwidth=None if bandwidth is None else bandwidth * 1e9,
     )
     return request, flags or bool(times) or bool(runs)
 

@@ -77,3 +77,14 @@ def test_runs_at_several_widths_are_one_measurement() -> None:
     assert found.devices[0].generate == 1.0
     assert found.commit == 2.0
     assert merged([Measured(devices=())]).devices == ()
+
+
+def test_of_several_ranks_is_what_one_of_them_would_take() -> None:
+    """Without what they waited for each other; a whole micro-batch was drawn twice as fast."""
+    waited = Observed(worker="t", task="update", seconds=5.0, gather=1.0)
+    found = measured(
+        [waited, waited, *tasks("t", "assist", 4.0, samples=8)], Cut(samples=8, width=2, ranks=4, speed_up=2.0)
+    )
+    assert found.devices[0].update == {2: 2.0}
+    assert found.devices[0].generate == 1.0
+    assert measured([waited, waited], CUT).devices[0].update == {2: 5.0 / 8}

@@ -14,7 +14,9 @@ import torch
 from torch import Tensor, distributed
 from torch.distributed.device_mesh import init_device_mesh
 from torch.testing._internal.distributed.fake_pg import FakeStore
+from torch.utils._python_dispatch import TorchDispatchMode
 
+from broker.planning.layouts import Exchange
 from digend.config.job import JobConfig
 from digend.engines.jobs import Job, load_job
 from digend.engines.masters import Masters
@@ -22,9 +24,21 @@ from digend.engines.optimizer import build_optimizer
 from digend.engines.ranks.joined import REPLICATE, SHARD, Joined
 from digend.engines.ranks.tensors import own_part
 from digend.models.components import read_components
-from digend.models.footprint import COPIES, GATHERED, GRADIENTS, MASTERS, OPTIMIZER, Footprint, Training, footprint
+from digend.models.footprint import (
+    COPIES,
+    GATHERED,
+    GRADIENTS,
+    MASTERS,
+    OPTIMIZER,
+    Footprint,
+    Training,
+    footprint,
+    gradient_item,
+    learned_numbers,
+    weight_bytes,
+)
 from digend.rl.layouts import Layout
-from tests.engines.world import job_config, prepare_task
+from tests.engines.world import MemoryContext, job_config, prepare_task
 from tests.families import FAMILIES
 
 FLUX = FAMILIES["flux"].spec
@@ -60,15 +74,19 @@ def config_of(folder: Path, layout: Layout, dtype: str, learning: str) -> JobCon
     return job_config(folder, model={"dtype": dtype}, training=training)
 
 
-def expected(config: JobConfig, layout: Layout) -> Footprint:
+def training_of(config: JobConfig) -> Training:
     lora = config.training.trainable == "lora"
-    training = Training(
+    return Training(
         trainable=FLUX.trainable,
         rank=config.training.lora_rank if lora else None,
         targets=FLUX.lora_targets,
         averages=int(config.training.ema_decay is not None),
         units=FLUX.sharding_units,
     )
+
+
+def expected(config: JobConfig, layout: Layout) -> Footprint:
+    training = training_of(config)
     return footprint(read_components(config.model.path), config.model.dtype, training, "trainer", layout=layout)
 
 
@@ -165,3 +183,43 @@ def test_what_reshard_off_keeps_whole(flux_folder: Path, dtype: str, learning: s
         assert measured.weights() == plan.device[GATHERED]
         own = 2 * plan.gradient + (plan.gradient // 2 if dtype == "bfloat16" and learning == "full" else 0)
         assert measured.gradients() == plan.device[GRADIENTS] - own
+
+
+class Sent(TorchDispatchMode):  # type: ignore[no-untyped-call]
+    """Bytes that a rank sends by rings, by what its process groups are asked."""
+
+    total = 0.0
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        name = func.name().removeprefix("c10d::")
+        if name in ("_allgather_base_", "_reduce_scatter_base_"):
+            whole, part = sorted((args[0].nbytes, args[1].nbytes), reverse=True)
+            self.total += whole - part
+        elif name == "allreduce_":
+            size = args[1].size() if hasattr(args[1], "size") else distributed.get_world_size()
+            self.total += sum(2 * each.nbytes * (size - 1) / size for each in args[0])
+        return func(*args, **(kwargs or {}))
+
+
+@pytest.mark.matrix
+@pytest.mark.parametrize("learning", LEARNING)
+@pytest.mark.parametrize("name", [name for name in LAYOUTS if name != "uneven"])
+def test_what_the_plan_says_is_sent(flux_folder: Path, name: str, learning: str) -> None:
+    """In three passes; a little more, where tensors are filled up."""
+    layout = LAYOUTS[name]
+    config = config_of(flux_folder, layout, "float32", learning)
+    components, training = read_components(config.model.path), training_of(config)
+    exchange = Exchange(
+        weights=weight_bytes(components, "float32", training),
+        gradient=learned_numbers(components, training) * gradient_item("float32"),
+    )
+    with rank_zero(layout) as peers:
+        job = load_job(prepare_task(config), config, "cpu", trains=True, peers=peers)
+        masters = Masters(job.policy)
+        sent = Sent()  # type: ignore[no-untyped-call]
+        with sent:
+            for number in range(3):
+                one_pass(job, last=number == 2)
+                masters.collect()
+            job.layout.end_passes(masters.parameters.values(), MemoryContext())
+    assert sent.total == pytest.approx(exchange.sent(layout, 3), rel=0.06)
