@@ -22,7 +22,7 @@ _USER_INFO = re.compile(r"(?P<head>\b[a-z][a-z0-9+.-]*://)[^\s/@]+@", re.IGNOREC
 _KNOWN_FORM = re.compile(r"\b(?:hf_[A-Za-z0-9]{16,}|sk-[A-Za-z0-9_-]{16,}|ghp_[A-Za-z0-9]{16,}|AKIA[A-Z0-9]{12,})\b")
 """Of a token that needs no name: Hugging Face, OpenAI, GitHub, AWS."""
 
-SHOWN = ("DIGEND_", "CUDA_", "HF_", "OMP_", "NCCL_", "TORCH_", "TOKENIZERS_", "PYTORCH_")
+SHOWN = ("DIGEND_", "CUDA_", "DIFFUSERS_", "HF_", "OMP_", "NCCL_", "TORCH_", "TOKENIZERS_", "PYTORCH_")
 """Variables that change what daemons do; no others are looked at."""
 
 

@@ -24,7 +24,7 @@ def validated(
     model: type[Model], table: Mapping[str, Any], source: Blame, prefix: str = ""
 ) -> tuple[Model | None, list[Problem]]:
     """The model of `table`, which is at `prefix` of the file; or None and all that is wrong with it."""
-    if found := list(_unfit(table, ())):
+    if found := [*_unfit(table, ()), *_numbers_said_as_booleans(table, keys_of(model), ())]:
         return None, [source.problem(prefix + _dotted(loc), why, value=_shown(value)) for loc, value, why in found]
     try:
         return _strict(model, table), []
@@ -58,6 +58,23 @@ def _unfit(value: object, loc: tuple[str | int, ...]) -> Iterator[tuple[tuple[st
         yield loc, value, "expected an integer of 64 bits, as TOML has them"
     elif isinstance(value, str) and "\0" in value:
         yield loc, value, "has a NUL character, which no path and no name can have"
+
+
+def _numbers_said_as_booleans(
+    value: object, known: Mapping[str, Key], loc: tuple[str | int, ...]
+) -> Iterator[tuple[tuple[str | int, ...], object, str]]:
+    """true and false where one of some numbers is expected: pydantic compares with them, and in Python true is 1."""
+    if isinstance(value, Mapping):
+        for name, inner in value.items():
+            yield from _numbers_said_as_booleans(inner, known, (*loc, name))
+    elif isinstance(value, list):
+        for index, inner in enumerate(value):
+            yield from _numbers_said_as_booleans(inner, known, (*loc, index))
+    elif isinstance(value, bool):
+        path = _dotted(loc, general=True)
+        key = known.get(path) or known.get(path.removesuffix("[]"))
+        if key is not None and str(int(value)) in key.choices and key.type.startswith("one of "):
+            yield loc, value, f"expected {key.type} ({key.meaning.rstrip('.')})"
 
 
 def _no_json(value: object) -> object:
