@@ -122,6 +122,10 @@ class DeviceHealth:
         least = max(self.needed.get(job, 0), self._lately_spare(now_ns) or 0)
         self.needed[job] = least + max(self.total_bytes // _MORE, 1)
 
+    def has_run_out(self, job: str) -> bool:
+        """Whether generating for `job` on top of training ever ran out of memory here."""
+        return job in self.needed
+
     def room(self, now_ns: int, job: str) -> bool:
         """Whether memory seems to suffice for TAG without offloading. Unknown is yes, until it ran out once."""
         return self._suffices(self._lately_spare(now_ns), job)

@@ -281,10 +281,11 @@ def _failed(state: State, worker: Worker, lease: Lease, error: TaskError) -> Non
         ),
     )
     job.count("failed_tasks")
-    if error.reason == "out_of_memory" and lease.label == "assist":
-        worker.health.ran_out(state.now, job.id, offloaded=worker.offloaded)
-    elif lease.label == "assist":
-        worker.offloaded = False
+    if worker.role == "trainer" and lease.label in ("assist", "generate"):
+        if error.reason == "out_of_memory":
+            worker.health.ran_out(state.now, job.id, offloaded=worker.offloaded)
+        else:
+            worker.offloaded = False
     if error.reason in _FATAL:
         finish(state, job, "failed", f"{lease.label} on {worker.name}: {error.message}")
     elif error.reason == "blob_lost":

@@ -22,10 +22,11 @@ def may_generate(state: State, job: Job, trainer: Worker) -> bool:
 
 
 def offloads(state: State, job: Job, trainer: Worker) -> bool:
-    """Whether TAG that begins now makes room by offloading. A colocated job only where it is told to."""
-    if job.spec.tag_memory == "auto" and not job.colocated:
-        return trainer.health.short(state.now, job.id)
-    return job.spec.tag_memory == "offload"
+    """Whether a rollout of the trainer that begins now makes room by offloading. A colocated job generates in each
+    global step, so where it is left to the core it does so only once a rollout ran out of memory."""
+    if job.spec.tag_memory != "auto":
+        return job.spec.tag_memory == "offload"
+    return trainer.health.has_run_out(job.id) if job.colocated else trainer.health.short(state.now, job.id)
 
 
 def note_switch(job: Job, worker: Worker, lease: Lease, receipt: Receipt) -> int | None:

@@ -13,10 +13,11 @@ from broker.state import Job, Lease, Worker
 from broker.switching import may_generate, offloads, switch_ns
 from digend.wire.devices import DeviceState
 from digend.wire.records import Decision, TaskRecord
-from digend.wire.tasks import LOAD, OFFLOAD, RESTORE, GenerateTask, Receipt
+from digend.wire.tasks import LOAD, OFFLOAD, RESTORE, GenerateTask, Receipt, TaskError
 from tests.broker.support import MS, TIMES, TRAINER, S, bodies, finished, job, last_state, prompts, simulate
 from tests.broker.test_device_health import FINE, GIB, LONG
 from tests.broker.test_global_step import sent
+from tests.broker.test_task_failures import once
 
 EIGHT = {"prompts": prompts(8), "prompts_per_rollout": 8}
 FULL = replace(FINE, free_bytes=GIB)
@@ -58,13 +59,25 @@ def test_generators_and_evaluations_are_never_asked_to() -> None:
 
 
 @pytest.mark.parametrize(("tag_memory", "expected"), [("offload", {True}), ("auto", {False}), ("shared", {False})])
-def test_a_colocated_job_offloads_only_where_it_is_told_to(tag_memory: str, expected: set[bool]) -> None:
+def test_a_colocated_job_offloads_where_it_is_told_to(tag_memory: str, expected: set[bool]) -> None:
     spec = job(generators=(), tag_memory=tag_memory, strategy="never")
     simulation = simulate(spec, times=LONG)
     simulation.shells[TRAINER].device = FULL
     simulation.run()
     tasks = [order.task for order in sent(simulation, GenerateTask)]
     assert {task.offload for task in tasks if isinstance(task, GenerateTask)} == expected
+
+
+def test_a_colocated_job_offloads_once_a_rollout_ran_out_of_memory() -> None:
+    error = TaskError(reason="out_of_memory", message="no memory left", retry=True)
+    simulation = simulate(job(generators=(), strategy="never"), times=LONG, tamper=once("generate", error))
+    simulation.run()
+    assert last_state(simulation)[0] == "completed"
+    assert simulation.replay() is None
+    tasks = [order.task for order in sent(simulation, GenerateTask)]
+    asked = [task.offload for task in tasks if isinstance(task, GenerateTask)]
+    assert asked[:2] == [False, True]
+    assert asked.count(False) == 1
 
 
 def worker(simulation: Simulation) -> Worker:
