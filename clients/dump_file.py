@@ -11,12 +11,15 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from clients.secrets_in_text import MASK
+
 CONTENTS = "contents.txt"
 
 NOTE = """\
 Everything that digend's authors need to look into a problem. Values of keys and variables whose names say that they are
-secret are masked. Private key files are never read. Paths, prompts and host names are as they are; so are log lines and
-the journal: look through them before you give this to somebody.
+secret are masked, and so is what equals one of them in any other part but the journal. Private key files are never
+read. Paths, prompts and host names are as they are; so are log lines and the journal: look through them before you give
+this to somebody.
 """
 
 
@@ -26,11 +29,13 @@ class Missing(Exception):
 
 @dataclass(slots=True)
 class Dump:
-    """`parts` by their name in the archive, bytes or a file to be read when it is written."""
+    """`parts` by their name in the archive, bytes or a file to be read when it is written. `secrets`: what no part of
+    bytes may have."""
 
     folder: str
     parts: dict[str, bytes | Path] = field(default_factory=dict)
     missing: dict[str, str] = field(default_factory=dict)
+    secrets: set[str] = field(default_factory=set)
 
     def add(self, name: str, make: Callable[[], str | bytes | Path]) -> None:
         """Adds a part. `make` may raise Missing, OSError."""
@@ -66,6 +71,8 @@ class Dump:
         if isinstance(part, Path):
             archive.add(part, f"{self.folder}/{name}", recursive=False)
             return
+        for secret in sorted(self.secrets, key=len, reverse=True):
+            part = part.replace(secret.encode(), MASK.encode())
         member = tarfile.TarInfo(f"{self.folder}/{name}")
         member.size, member.mtime, member.mode = len(part), int(time.time()), 0o644
         archive.addfile(member, io.BytesIO(part))

@@ -22,7 +22,13 @@ from clients.examination import Examination
 from clients.journal_copy import NoJournal, copy_journal, jobs_with_secrets
 from clients.log_files import files_of, lines_of
 from clients.output import plain
-from clients.secrets_in_text import masked_environment, masked_text, masked_toml
+from clients.secrets_in_text import (
+    masked_environment,
+    masked_text,
+    masked_toml,
+    values_in_environment,
+    values_in_toml,
+)
 from clients.this_box import ThisBox, place_of, this_box
 from digend import __version__
 from digend.config.errors import ConfigError
@@ -52,6 +58,7 @@ LOG_LINES = 5000
 
 def collect(driver: Digend, dump: Dump, scratch: Path, journal: bool | None) -> None:
     """Fills a dump. `journal`: whether the journal is copied; None: unless options of jobs in it look like secrets."""
+    dump.secrets |= values_in_environment(os.environ)
     dump.add("versions.json", lambda: _json(_versions()))
     dump.add("environment.txt", lambda: masked_environment(os.environ))
     dump.add("doctor.json", lambda: _json(list(Examination(driver).findings())))
@@ -99,8 +106,13 @@ def _box(driver: Digend, dump: Dump) -> ThisBox | None:
     places = box.places
     dump.add("settings.json", lambda: _json(_settings(places)))
     for file in names(places, os.environ):
-        dump.add(f"settings/{Path(file).name}", lambda file=file: masked_toml(Path(file).read_text("utf-8")))  # type: ignore[misc]
+        dump.add(f"settings/{Path(file).name}", lambda file=file: _toml(dump, Path(file).read_text("utf-8")))  # type: ignore[misc]
     return box
+
+
+def _toml(dump: Dump, text: str) -> str:
+    dump.secrets |= values_in_toml(text)
+    return masked_toml(text)
 
 
 def _settings(places: Places) -> list[Setting]:
@@ -146,7 +158,7 @@ def _jobs(driver: Digend, dump: Dump, interview: Interview) -> None:
         newest = sorted(driver.newest_jobs().jobs, key=lambda job: job.submitted_ns)[-JOBS:]
         for job in newest:
             dump.add(f"jobs/{job.id}/job.json", partial(interview.answer, partial(driver.job, job.id)))
-            dump.add(f"jobs/{job.id}/job.toml", lambda job=job: masked_toml(driver.job_file(job.id)))  # type: ignore[misc]
+            dump.add(f"jobs/{job.id}/job.toml", lambda job=job: _toml(dump, driver.job_file(job.id)))  # type: ignore[misc]
             dump.add(f"jobs/{job.id}/records.jsonl", lambda job=job: _records(driver, job.id))  # type: ignore[misc]
     except (ClientError, ProtocolError) as error:
         dump.missing["jobs"] = str(error)

@@ -26,6 +26,10 @@ SHOWN = ("DIGEND_", "CUDA_", "DIFFUSERS_", "HF_", "OMP_", "NCCL_", "TORCH_", "TO
 """Variables that change what daemons do; no others are looked at."""
 
 
+SHORTEST = 8
+"""Characters of a value that is looked for elsewhere: a shorter one may be part of any word."""
+
+
 def is_secret(name: str) -> bool:
     """Whether a name says that its value is a secret."""
     return _NAME.search(name) is not None
@@ -35,6 +39,22 @@ def masked_toml(text: str) -> str:
     """TOML with the values of such keys replaced, in inline tables too."""
     inline = _INLINE.sub(lambda found: f'{found["head"]}"{MASK}"', text)
     return _TOML_LINE.sub(lambda found: f'{found["head"]}"{MASK}"', inline)
+
+
+def values_in_toml(text: str) -> set[str]:
+    """The values that `masked_toml` replaces, to be looked for where no name stands before them."""
+    found = [each["value"].strip() for pattern in (_INLINE, _TOML_LINE) for each in pattern.finditer(text)]
+    return _long({value[1:-1] for value in found if value[0] in "\"'" and value[-1] == value[0]})
+
+
+def values_in_environment(environ: Mapping[str, str]) -> set[str]:
+    """The values of variables whose names say that they are secret, whether daemons use them or not."""
+    return _long({value for name, value in environ.items() if is_secret(name)})
+
+
+def _long(values: set[str]) -> set[str]:
+    """A path to a secret is none."""
+    return {value for value in values if len(value) >= SHORTEST and not value.startswith("/")}
 
 
 def masked_text(text: str) -> str:

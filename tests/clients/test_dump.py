@@ -10,7 +10,14 @@ from pathlib import Path
 import pytest
 
 from clients.dump_file import Dump
-from clients.secrets_in_text import MASK, masked_environment, masked_text, masked_toml
+from clients.secrets_in_text import (
+    MASK,
+    masked_environment,
+    masked_text,
+    masked_toml,
+    values_in_environment,
+    values_in_toml,
+)
 from tests.clients.conftest import ROOT, Digenctl, digenctl_process
 from tests.driver.fakes import FakeRecorder, FakeWorker, living
 from tests.driver.world import client_of, job_config, node_of, running
@@ -133,6 +140,17 @@ def test_a_part_that_breaks_leaves_no_archive_behind(tmp_path: Path) -> None:
     with pytest.raises(OSError, match="gone"):
         dump.write(tmp_path / "d.tar.gz")
     assert not list(tmp_path.iterdir())
+
+
+def test_what_is_masked_in_one_part_is_masked_in_all(tmp_path: Path) -> None:
+    text = 'judge = { api_key = "k3y-of-the-judge", password = "short" }\nprivate_key = "/etc/digend/box.key"\n'
+    assert values_in_toml(text) == {"k3y-of-the-judge"}
+    assert values_in_environment({"WANDB_API_KEY": "0123456789ab", "HOME": "/home/ada-with-token"}) == {"0123456789ab"}
+    dump = Dump("d", secrets={"k3y-of-the-judge"})
+    dump.add("logs/reward.log", lambda: "answered 401 to k3y-of-the-judge\n")
+    dump.write(tmp_path / "d.tar.gz")
+    inside = unpacked(tmp_path / "d.tar.gz", tmp_path / "d")
+    assert (inside / "logs" / "reward.log").read_text() == f"answered 401 to {MASK}\n"
 
 
 @pytest.mark.parametrize(
