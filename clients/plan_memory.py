@@ -269,8 +269,8 @@ def whole_only(job: JobConfig) -> str:
         return 'training.optimizer = "adafactor"'
     if job.model.memory.layerwise_casting != "none":
         return "model.memory.layerwise_casting"
-    trainable = plugins.model_spec(job.model.family).trainable
-    return "" if len(trainable) == 1 else " and ".join(trainable)
+    family = plugins.model_spec(job.model.family)
+    return "" if len(family.trainable) == 1 or family.experts else " and ".join(family.trainable)
 
 
 def _changes(job: JobConfig, trainers: int) -> Iterator[tuple[str, JobConfig]]:

@@ -129,6 +129,7 @@ def _exchange(job: JobConfig, model: Pipeline, bandwidth: float | None = None) -
     return Exchange(
         weights=weight_bytes(model.components, dtype, training),
         gradient=learned_numbers(model.components, training) * gradient_item(dtype),
+        experts=len(training.trainable),
         bandwidth=bandwidth,
     )
 

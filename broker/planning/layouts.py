@@ -46,11 +46,12 @@ class Work:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Exchange:
-    """Bytes of the modules that learn (`weights`) and of their gradient; `bandwidth`: bytes a second that a rank sends,
-    None where nobody measured it."""
+    """Bytes of the modules that learn (`weights`) and of their gradient; `experts`: how many those are, of which
+    a pass runs one; `bandwidth`: bytes a second that a rank sends, None where nobody measured it."""
 
     weights: int
     gradient: int
+    experts: int = 1
     bandwidth: float | None = None
 
     def sent(self, layout: Layout, passes: int) -> int:
@@ -59,8 +60,8 @@ class Exchange:
         if shards == 1:
             return round(2 * self.gradient * (replicas - 1) / replicas)
         # Weights are gathered for the forward pass, and again for the backward pass where they were given back.
-        gathered = 2 * passes if layout.reshard else 1
-        reduced = passes if layout.reshard else 1
+        gathered = 2 * passes / self.experts if layout.reshard else 1
+        reduced = passes / self.experts if layout.reshard else 1
         within = (gathered * self.weights + reduced * self.gradient) * (shards - 1) / shards
         return round(within + 2 * self.gradient / shards * (replicas - 1) / replicas)
 

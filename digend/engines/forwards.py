@@ -23,11 +23,13 @@ class Pair:
 
 @dataclass(frozen=True, slots=True)
 class Forward:
-    """The pairs of one pass, all at one noise level. `padding`: they count for nothing, another rank has them."""
+    """The pairs of one pass, all at one noise level. `padding`: they count for nothing, another rank has them.
+    `expert`: the module that all of them go through, where ranks must agree on one."""
 
     level: float
     pairs: tuple[Pair, ...]
     padding: bool = False
+    expert: str = ""
 
 
 def plan_forwards(items: Sequence[UpdateItem], update_batch: int, timestep_width: int) -> tuple[Forward, ...]:

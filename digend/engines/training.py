@@ -28,9 +28,10 @@ from digend.engines.optimizer import build_optimizer, clip, first_non_finite, le
 from digend.engines.policy import EMA, OLD
 from digend.engines.protocols import Context, TaskFault
 from digend.engines.publishing import publish
+from digend.engines.ranks.dealing import ExpertOf
 from digend.engines.sums import PairTable, Sums
 from digend.engines.trajectories import Trajectory, fetch_trajectories
-from digend.models.spec import Condition
+from digend.models.spec import Condition, expert_at
 from digend.rl.seeds import seed_of
 from digend.wire.tasks import CommitResult, CommitTask, UpdateItem, UpdateResult, UpdateTask
 
@@ -81,9 +82,9 @@ class Trainer:
     ) -> int:
         """This rank's passes, then the sum over ranks, all of it or nothing. Returns how often it was made again."""
         layout, remade = self._job.layout, 0
-        passes = layout.deal(planned, largest_pass(task.items, self._job.config.training))
-        spare = planned[0] if planned else None
-        with self._buffered_gradient(partial(self._pass, task, spare, trajectories) if spare else None):
+        passes = layout.deal(planned, largest_pass(task.items, self._job.config.training), self._expert_of(task))
+        spares = {forward.expert: forward for forward in passes}
+        with self._buffered_gradient([partial(self._pass, task, each, trajectories) for each in spares.values()]):
             self._run(task, passes, trajectories, table, context)
             while not self.loss_scale.accepts(self._parameters, layout.peers.add_up):
                 remade += 1
@@ -102,7 +103,7 @@ class Trainer:
         layout, scale = self._job.layout, self.loss_scale.value
         done, total = 0, sum(len(forward.pairs) for forward in passes if not forward.padding)
         for number, forward in enumerate(passes, start=1):
-            layout.begin_pass(last=number == len(passes))
+            layout.begin_pass(last=all(later.expert != forward.expert for later in passes[number:]))
             with layout.peers.agreed():
                 losses = self._losses(task, forward, trajectories)
                 self._check_finite(task.items, forward, losses.losses)
@@ -156,15 +157,16 @@ class Trainer:
             )
 
     @contextmanager
-    def _buffered_gradient(self, once: Callable[[], object] | None) -> Iterator[None]:
-        """Gradients made inside are added to those before it, or dropped where the body raises; `once` runs a pass."""
+    def _buffered_gradient(self, once: Sequence[Callable[[], object]]) -> Iterator[None]:
+        """Gradients made inside are added to those before it, or dropped where the body raises; each of `once` runs a
+        pass."""
         before = [parameter.grad for parameter in self._parameters]
         for parameter in self._parameters:
             parameter.grad = None
         try:
             yield
         except BaseException as error:
-            if once is not None and not (isinstance(error, TaskFault) and error.error.reason == "rank_lost"):
+            if not (isinstance(error, TaskFault) and error.error.reason == "rank_lost"):
                 self._job.layout.give_up(once)
             self.masters.drop()
             for parameter, gradient in zip(self._parameters, before, strict=True):
@@ -173,6 +175,10 @@ class Trainer:
         for parameter, gradient in zip(self._parameters, before, strict=True):
             if gradient is not None:
                 parameter.grad = gradient if parameter.grad is None else gradient.add_(parameter.grad)
+
+    def _expert_of(self, task: UpdateTask) -> ExpertOf:
+        experts = [expert_at(self._job.model, sigma) for sigma in task.sigmas]
+        return lambda pair: experts[pair.index]
 
     def _count(self, task: UpdateTask, forward: Forward, trajectories: Sequence[Trajectory]) -> None:
         """Charge the pairs of one pass, forward and backward, each as a pass of its own would cost."""

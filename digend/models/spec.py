@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
 from pydantic import BaseModel
 
@@ -81,6 +81,22 @@ class Model(Protocol):
     def unload_encoders(self) -> None: ...
 
 
+@runtime_checkable
+class Experts(Protocol):
+    """What a `Model` with several trainable modules has beside, so that its weights can be cut into shards: ranks run
+    one expert at a time, all of them the same."""
+
+    def expert(self, sigma: float) -> str:
+        """The one of `trainable` that a sample at sigma goes through. `velocity` of samples with the same answer runs
+        no other, and runs it the same number of times whatever the samples."""
+        ...
+
+
+def expert_at(model: Model, sigma: float) -> str:
+    """Empty for a model that does not choose."""
+    return model.expert(sigma) if isinstance(model, Experts) else ""
+
+
 class Decoder(Protocol):
     """The part of a model that a process needs which only scores."""
 
@@ -103,6 +119,8 @@ class ModelSpec:
     the family can be decoded where it is generated only."""
     trainable: tuple[str, ...] = ("transformer",)
     """Names of the components that learn: the keys of `Model.trainable`, for who cannot load the model."""
+    experts: bool = False
+    """Whether the `Model` is one of `Experts`; without, several components cannot be cut into shards."""
     sharding_units: tuple[str, ...] = ()
     """Lists of repeated blocks in a trainable module: what is sharded, compiled or moved as one piece."""
     geometry: str = ""

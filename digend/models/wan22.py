@@ -21,6 +21,7 @@ spec = ModelSpec(
     options=Wan22Options,
     lora_targets=LORA_TARGETS,
     trainable=("transformer", "transformer_2"),
+    experts=True,
     sharding_units=("blocks",),
     geometry="digend.models.wan:geometry",
     loader="digend.models.wan_model:load_two",

@@ -63,7 +63,7 @@ class WanModel(StockModel):
     ) -> Tensor:
         """[B, C, f, h, w]. With two transformers, each sample goes through the one of its timestep."""
         timestep = self._timestep(sigma)
-        high = torch.ones_like(timestep, dtype=torch.bool) if self._boundary is None else timestep >= self._boundary
+        high = self._is_high(timestep)
         on = guidance.is_on(guidance_scale)
         parts: list[Tensor] = []
         places: list[Tensor] = []
@@ -77,6 +77,13 @@ class WanModel(StockModel):
                 parts.append(self._pass(module, latents[rows], timestep[rows], chosen, scale if on else None))
                 places.append(rows)
         return torch.cat(parts)[torch.argsort(torch.cat(places))]
+
+    def expert(self, sigma: float) -> str:
+        return "transformer" if bool(self._is_high(self._timestep(torch.tensor([sigma])))) else "transformer_2"
+
+    def _is_high(self, timestep: Tensor) -> Tensor:
+        """[B], whether the first transformer draws there."""
+        return timestep >= (0.0 if self._boundary is None else self._boundary)
 
     def _low_scale(self, guidance_scale: float) -> float:
         return guidance_scale if self._guidance_scale_2 is None else self._guidance_scale_2

@@ -55,6 +55,16 @@ def test_lora_on_four_trainers() -> None:
     ]
 
 
+def test_wan22_is_cut_into_shards_and_a_pass_gathers_one_of_its_transformers() -> None:
+    job = read_job(str(ROOT / "configs/jobs/wan2.2-a14b-flow-grpo.toml"), FULL).config
+    made = rank_plan(Question(job=job, slots=slots_of((box("a", 8),)), size="wan2.2-a14b", gib=None, bandwidth=None))
+    assert made is not None
+    assert not any("no shards" in note for note in made.notes)
+    shards = next(each for each in made.tried if each.layout == Layout(ranks=8, replicas=1))
+    one, bf16, fp32 = 14_288_491_584, 2, 4
+    assert shards.sent == pytest.approx(7 / 8 * shards.passes * one * (2 * bf16 + fp32), rel=0.001)
+
+
 def test_what_it_says_a_rank_needs_is_what_the_job_would_be_planned_with() -> None:
     made = planned(*FULL)
     job = read_job(SD3, FULL).config

@@ -5,6 +5,7 @@ from collections.abc import Callable
 import pytest
 import torch
 
+from digend.models.spec import Experts
 from tests.families import FAMILIES
 from tests.models import checks
 from tests.models.checks import Subject
@@ -36,6 +37,26 @@ def test_each_transformer_learns_from_its_own_timesteps(subject: Subject) -> Non
             if any(parameter.grad is not None for parameter in module.parameters())
         ]
         assert touched == list(learns or model.trainable)
+
+
+def test_a_sigma_names_the_transformer_that_draws_there(subject: Subject) -> None:
+    model = subject.model
+    assert isinstance(model, Experts)
+    assert subject.family.spec.experts
+    assert [model.expert(sigma) for sigma in (1.0, 0.875, 0.8749, 0.0)] == ["transformer"] * 2 + ["transformer_2"] * 2
+    used: list[str] = []
+    hooks = [
+        module.register_forward_pre_hook(lambda *_, name=name: used.append(name))
+        for name, module in model.trainable.items()
+    ]
+    latents = model.initial(checks.generators()[:1], subject.family.shape)
+    for sigma in model.sigmas(5, subject.family.shape)[:-1]:
+        used.clear()
+        with torch.no_grad():
+            model.velocity(latents, torch.tensor([sigma]), subject.conditions[:1], 4.0, subject.family.shape)
+        assert used == [model.expert(sigma)] * 2
+    for hook in hooks:
+        hook.remove()
 
 
 def test_each_version_is_sent_to_its_family(subject: Subject, subjects: Callable[[str], Subject]) -> None:

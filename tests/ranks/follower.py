@@ -22,18 +22,20 @@ from digend.engines.engine import LocalEngine
 from digend.engines.protocols import Cancelled, TaskFault
 from digend.wire.ranks import Ranks
 from tests.engines.world import MemoryContext
+from tests.ranks.doubles import throughout_in
 
 
 @dataclass(kw_only=True)
 class Order:
     """Join and follow. At progress call `at` of a task, counted from the first: `die`, or have the lease revoked
     (`cancel`). `leave`: after half a second, from another thread. `spoil`: what it draws is not finite. `gradients`:
-    where its parts go afterwards."""
+    where its parts go afterwards. `throughout`: of the type, see doubles.py."""
 
     ranks: dict[str, Any]
     at: int = 0
     what: str = ""
     gradients: str = ""
+    throughout: str = ""
 
 
 class FollowerContext(MemoryContext):
@@ -76,7 +78,7 @@ def obey(engine: LocalEngine, order: Order) -> str:
         engine.join(Ranks(**order.ranks))
         if order.what == "leave":
             threading.Timer(0.5, engine.leave).start()
-        with spoiled() if order.what == "spoil" else nullcontext():
+        with spoiled() if order.what == "spoil" else nullcontext(), throughout_in(order.throughout):
             engine.follow(context)
         outcome = "left"
     except TaskFault as fault:

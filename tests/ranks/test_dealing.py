@@ -32,6 +32,19 @@ def test_every_pair_once_and_the_same_number_of_passes(counts: list[int], size: 
         assert max(shares) - min(shares) <= 1
 
 
+@given(st.lists(st.integers(1, 9), min_size=1, max_size=4), st.integers(1, 5), st.integers(1, 4))
+def test_ranks_run_the_same_expert_in_the_same_pass(counts: list[int], size: int, largest: int) -> None:
+    def expert(pair: Pair) -> str:
+        return "low" if (pair.item + pair.index) % 3 else "high"
+
+    ranks = [deal(planned(counts), rank, size, largest, expert) for rank in range(size)]
+    assert len({tuple((forward.level, forward.expert) for forward in forwards) for forwards in ranks}) == 1
+    passes = [forward for forwards in ranks for forward in forwards]
+    assert all(expert(pair) == forward.expert for forward in passes for pair in forward.pairs)
+    dealt = Counter(pair for forward in passes if not forward.padding for pair in forward.pairs)
+    assert dealt == Counter(pair for forward in planned(counts) for pair in forward.pairs)
+
+
 def test_a_rank_without_pairs_pads() -> None:
     (alone,) = deal(planned([1]), 0, 2, 4)
     (other,) = deal(planned([1]), 1, 2, 4)

@@ -1,4 +1,4 @@
-"""Four families in every layout: the weights of one rank, its gradient, and what a killed rank leaves behind."""
+"""Five families in every layout: the weights of one rank, its gradient, and what a killed rank leaves behind."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -22,6 +22,7 @@ from tests.ranks.crew import (
     micro_batches,
     published,
 )
+from tests.ranks.doubles import throughout_in
 
 pytestmark = [pytest.mark.matrix, pytest.mark.timeout(900)]
 
@@ -29,9 +30,7 @@ LARGEST_GRADIENT = 1e-6
 """Of the gradient's norm, in float32."""
 LAYOUTS = [(2, 1), (2, 2), (4, 1), (4, 2), (4, 4)]
 """Ranks and replicas: shards, copies, and both (HSDP)."""
-FAMILY_NAMES = ("flux", "sd3", "qwen_image", "wan")
-IN_SINGLE = {"wan": 1e-5}
-"""Wan's pipeline keeps its time embedding and more in float32 whatever the type, so weights differ by its rounding."""
+FAMILY_NAMES = ("flux", "sd3", "qwen_image", "wan", "wan22")
 UNDECODED = {"scoring": "dedicated", "decode": "reward"}
 
 Folders = Callable[[str], Path]
@@ -96,15 +95,18 @@ def subject(request: pytest.FixtureRequest, folders: Folders) -> Subject:
 
 
 def test_three_global_steps_in_double(crew: Crew, subject: Subject) -> None:
-    one = crew.bench(subject.config("float64"))
-    global_steps(one, range(3))
-    for ranks, replicas in LAYOUTS:
-        on = crew.bench(subject.config("float64", ranks, replicas))
-        global_steps(on, range(3))
-        found = distance(published(one.context), published(on.context))
-        print(f"{subject.family} {subject.trainable} {ranks} ranks, {replicas} replicas: weights differ by {found:.1e}")
-        assert found <= IN_SINGLE.get(subject.family, LARGEST_IN_DOUBLE)
-        assert crew.leave(on) == ["left"] * (ranks - 1)
+    orders = {rank: {"throughout": "float64"} for rank in range(1, 4)}
+    with throughout_in("float64"):
+        one = crew.bench(subject.config("float64"))
+        global_steps(one, range(3))
+        for ranks, replicas in LAYOUTS:
+            on = crew.bench(subject.config("float64", ranks, replicas), orders=orders)
+            global_steps(on, range(3))
+            found = distance(published(one.context), published(on.context))
+            what = f"{subject.family} {subject.trainable} {ranks} ranks, {replicas} replicas"
+            print(f"{what}: weights differ by {found:.1e}")
+            assert found <= LARGEST_IN_DOUBLE
+            assert crew.leave(on) == ["left"] * (ranks - 1)
 
 
 def test_gradient_after_three_global_steps_in_single(crew: Crew, subject: Subject, tmp_path: Path) -> None:
@@ -157,7 +159,15 @@ def _fields(task: Any) -> dict[str, Any]:
 
 @pytest.mark.parametrize(
     ("family", "trainable", "replicas"),
-    [("flux", "full", 1), ("flux", "lora", 2), ("flux", "lora", 1), ("wan", "full", 1), ("wan", "lora", 1)],
+    [
+        ("flux", "full", 1),
+        ("flux", "lora", 2),
+        ("flux", "lora", 1),
+        ("wan", "full", 1),
+        ("wan", "lora", 1),
+        ("wan22", "full", 1),
+        ("wan22", "lora", 1),
+    ],
 )
 def test_half_precision(crew: Crew, folders: Folders, family: str, trainable: str, replicas: int) -> None:
     """bfloat16 rounds each pass's gradient, so weights agree to what three steps of Adam can move them."""

@@ -21,7 +21,9 @@ from digend.wire.ranks import Ranks
 from digend.wire.tasks import CheckpointResult, CheckpointTask, GenerateTask
 from digend.wire.tensors import Array
 from tests.engines.world import JOB, NUM_PAIRS, Bench, MemoryContext, T, job_config, prepare_task, same
+from tests.families import FAMILIES
 from tests.ranks.crew import LARGEST_IN_DOUBLE, Crew, distance, global_steps, micro_batches, published
+from tests.ranks.doubles import throughout_in
 
 EMA = {"ema_decay": 0.5, "ema_interval": 1}
 FULL = {"trainable": "full", **EMA}
@@ -89,6 +91,28 @@ def test_an_error_of_one_rank_leaves_the_gradient_of_all(
     two.commit(micro_batches=(0, 1), z=NUM_PAIRS)
     assert distance(published(one.context), published(two.context)) <= LARGEST_IN_DOUBLE
     assert crew.leave(two) == ["left"]
+
+
+def test_two_transformers_in_shards(crew: Crew, tmp_path: Path) -> None:
+    """In each pass both ranks run the same one: of 6 pairs at high noise and 3 at low a rank pads at the latter."""
+    family = FAMILIES["wan22"]
+    folder = family.build(tmp_path / "wan22")
+    weights = []
+    for ranks in (1, 2):
+        tables = family.tables(
+            model={"dtype": "float64"},
+            schedule={"scoring": "dedicated", "decode": "reward"},
+            sampling={"num_timesteps": T},
+            training={"trainable": "full", "ranks": ranks, "update_batch": 2, "timestep_width": 1},
+        )
+        with throughout_in("float64"):
+            on = crew.bench(job_config(folder, **tables), orders={1: {"throughout": "float64"}})
+            on.update(micro_batches(on, 0)[0])
+            on.commit(micro_batches=(0,), z=NUM_PAIRS // 2)
+        weights.append(published(on.context))
+        assert crew.leave(on) == ["left"] * (ranks - 1)
+    assert any(name.startswith("transformer_2/") for name in weights[0])
+    assert distance(*weights) <= LARGEST_IN_DOUBLE
 
 
 @pytest.mark.parametrize("training", [FULL, LORA], ids=["full", "lora"])

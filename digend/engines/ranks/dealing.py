@@ -1,21 +1,37 @@
 """Work dealt over ranks: a micro-batch's (sample, timestep) pairs (TSP, paper section 3.2.2), and a rollout's forward
 batches. No tensors.
 
-Invariants: every pair is in one pass of one rank; ranks differ by one pair a noise level at most; all ranks run as many
-passes as the others, in the same order of noise levels. A rank that has nothing left runs a pass that weighs nothing.
+Invariants: every pair is in one pass of one rank; ranks differ by one pair a noise level and expert at most; all ranks
+run as many passes as the others, in the same order of noise levels and experts. A rank that has nothing left runs a
+pass that weighs nothing.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import replace
 
 from digend.engines.forwards import Forward, Pair
 
+ExpertOf = Callable[[Pair], str]
 
-def deal(planned: Sequence[Forward], rank: int, size: int, largest: int) -> tuple[Forward, ...]:
+
+def any_expert(pair: Pair) -> str:
+    """Of passes that need no other rank: they may go through several."""
+    return ""
+
+
+def deal(
+    planned: Sequence[Forward], rank: int, size: int, largest: int, expert_of: ExpertOf = any_expert
+) -> tuple[Forward, ...]:
     """The passes of one rank, of `largest` pairs at most, of those planned for one rank alone."""
-    levels: dict[float, list[Pair]] = {}
+    alike: dict[tuple[float, str], list[Pair]] = {}
     for forward in planned:
-        levels.setdefault(forward.level, []).extend(forward.pairs)
-    return tuple(forward for level, pairs in levels.items() for forward in _passes(level, pairs, rank, size, largest))
+        for pair in forward.pairs:
+            alike.setdefault((forward.level, expert_of(pair)), []).append(pair)
+    return tuple(
+        replace(forward, expert=expert)
+        for (level, expert), pairs in alike.items()
+        for forward in _passes(level, pairs, rank, size, largest)
+    )
 
 
 def deal_batches(num_batches: int, rank: int, size: int) -> tuple[tuple[int, bool], ...]:

@@ -15,6 +15,7 @@ from torch.nn import Parameter
 
 from digend.engines.forwards import Forward
 from digend.engines.protocols import Context
+from digend.engines.ranks.dealing import ExpertOf
 from digend.engines.ranks.peers import Alone, Peers
 
 
@@ -29,11 +30,13 @@ class Layout(Protocol):
         """Whether a forward pass needs all ranks."""
         ...
 
-    def deal(self, planned: Sequence[Forward], largest: int) -> tuple[Forward, ...]:
-        """This rank's passes of those planned for one rank."""
+    def deal(self, planned: Sequence[Forward], largest: int, expert_of: ExpertOf) -> tuple[Forward, ...]:
+        """This rank's passes of those planned for one rank. `expert_of`: the module that a pair goes through."""
         ...
 
-    def begin_pass(self, *, last: bool) -> None: ...
+    def begin_pass(self, *, last: bool) -> None:
+        """`last`: of its expert's, in a micro-batch."""
+        ...
 
     def end_passes(self, parameters: Iterable[Parameter], context: Context) -> None: ...
 
@@ -41,8 +44,8 @@ class Layout(Protocol):
         """Before the weights change."""
         ...
 
-    def give_up(self, once: Callable[[], object]) -> None:
-        """The passes so far are dropped; `once` runs a pass of which nothing remains."""
+    def give_up(self, once: Iterable[Callable[[], object]]) -> None:
+        """The passes so far are dropped; each of `once` runs a pass of which nothing remains, one an expert."""
         ...
 
     def whole(self, tensors: Mapping[str, Tensor], context: Context) -> dict[str, Tensor]:
@@ -66,7 +69,7 @@ class OneRank:
     def __init__(self) -> None:
         self.peers: Peers = Alone()
 
-    def deal(self, planned: Sequence[Forward], largest: int) -> tuple[Forward, ...]:
+    def deal(self, planned: Sequence[Forward], largest: int, expert_of: ExpertOf) -> tuple[Forward, ...]:
         return tuple(planned)
 
     def begin_pass(self, *, last: bool) -> None:
@@ -78,7 +81,7 @@ class OneRank:
     def begin_step(self) -> None:
         return None
 
-    def give_up(self, once: Callable[[], object]) -> None:
+    def give_up(self, once: Iterable[Callable[[], object]]) -> None:
         return None
 
     def whole(self, tensors: Mapping[str, Tensor], context: Context) -> dict[str, Tensor]:

@@ -12,7 +12,7 @@ from torch.nn import Parameter
 
 from digend.engines.forwards import Forward
 from digend.engines.protocols import Context
-from digend.engines.ranks.dealing import deal
+from digend.engines.ranks.dealing import ExpertOf, deal
 from digend.engines.ranks.joined import Joined
 from digend.engines.ranks.peers import Peers
 from digend.engines.ranks.reducing import sum_gradients
@@ -26,7 +26,7 @@ class Replicated:
     def __init__(self, peers: Joined) -> None:
         self.peers: Peers = peers
 
-    def deal(self, planned: Sequence[Forward], largest: int) -> tuple[Forward, ...]:
+    def deal(self, planned: Sequence[Forward], largest: int, expert_of: ExpertOf) -> tuple[Forward, ...]:
         return deal(planned, self.peers.rank, self.peers.size, largest)
 
     def begin_pass(self, *, last: bool) -> None:
@@ -39,7 +39,7 @@ class Replicated:
     def begin_step(self) -> None:
         return None
 
-    def give_up(self, once: Callable[[], object]) -> None:
+    def give_up(self, once: Iterable[Callable[[], object]]) -> None:
         return None
 
     def whole(self, tensors: Mapping[str, Tensor], context: Context) -> dict[str, Tensor]:

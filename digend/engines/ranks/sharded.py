@@ -5,7 +5,7 @@ weights are put back into shards after use (`training.reshard`), every pass redu
 whole one would need the memory that sharding saves; replicas add theirs up in the last pass of a micro-batch. Where
 weights stay whole between passes, so does the gradient, until the last pass. Sums are in float32 at least.
 
-Invariant: a rank runs no pass that the others of its replica do not run.
+Invariant: a rank runs no pass that the others of its replica do not run, of the same module.
 """
 
 import warnings
@@ -21,12 +21,12 @@ from torch.nn import Module, Parameter
 
 from digend.engines.forwards import Forward
 from digend.engines.protocols import Context, TaskFault
-from digend.engines.ranks.dealing import deal
+from digend.engines.ranks.dealing import ExpertOf, deal
 from digend.engines.ranks.joined import SHARD, Joined
 from digend.engines.ranks.peers import Peers
 from digend.engines.ranks.reducing import sum_gradients
 from digend.engines.ranks.tensors import gathered, is_cut
-from digend.models.spec import Model, ModelSpec
+from digend.models.spec import Experts, Model, ModelSpec
 
 
 class Sharded:
@@ -40,8 +40,8 @@ class Sharded:
         self._holds_back = not reshard or peers.replicas > 1
         self._reshard = reshard
 
-    def deal(self, planned: Sequence[Forward], largest: int) -> tuple[Forward, ...]:
-        return deal(planned, self.peers.rank, self.peers.size, largest)
+    def deal(self, planned: Sequence[Forward], largest: int, expert_of: ExpertOf) -> tuple[Forward, ...]:
+        return deal(planned, self.peers.rank, self.peers.size, largest, expert_of)
 
     def begin_pass(self, *, last: bool) -> None:
         for module in self._modules:
@@ -61,11 +61,12 @@ class Sharded:
         for module in self._modules:
             module.reshard()
 
-    def give_up(self, once: Callable[[], object]) -> None:
-        """What FSDP holds back comes out with one more pass."""
+    def give_up(self, once: Iterable[Callable[[], object]]) -> None:
+        """What FSDP holds back comes out with one more pass of each expert."""
         if self._holds_back:
             self.begin_pass(last=True)
-            once()
+            for each in once:
+                each()
 
     def whole(self, tensors: Mapping[str, Tensor], context: Context) -> dict[str, Tensor]:
         found: dict[str, Tensor] = {}
@@ -105,12 +106,14 @@ class Sharded:
 def shard(model: Model, family: ModelSpec, peers: Joined, *, reshard: bool) -> Sharded:
     """Wrap the trained modules in place; their parameters are others afterwards.
 
-    Raises TaskFault("config") for a family that chooses among several modules by the timestep: ranks would disagree.
+    Raises TaskFault("config") for a family with several modules that does not tell which one a pass runs.
     """
-    if len(model.trainable) > 1:
+    if len(model.trainable) > 1 and not isinstance(model, Experts):
         names = " and ".join(model.trainable)
         raise TaskFault(
-            "config", f"training.replicas: {names} cannot be sharded, a pass uses either; replicas = training.ranks"
+            "config",
+            f"training.replicas: {names} cannot be cut into shards, because {family.name} does not tell which of them "
+            "a pass runs (Experts in digend/models/spec.py); replicas = training.ranks",
         )
     # Blocks return slices of one tensor; nothing here or in diffusers' transformers changes those in place.
     warnings.filterwarnings("ignore", message="FSDP2-wrapped module", category=UserWarning)
