@@ -27,7 +27,7 @@ from broker.microbatch import MicroBatch, Phase
 from broker.placement import members, serves
 from broker.portions import offer_scoring
 from broker.ranks import followed, leads
-from broker.schedule.choice import Choice, Searching, choose
+from broker.schedule.choice import Choice, choose, searches
 from broker.schedule.named import strategy_of
 from broker.standing_in import offer_standing_in
 from broker.state import Job, State, Worker
@@ -131,7 +131,7 @@ def _ask_strategy(state: State, job: Job, worker: Worker) -> bool:
     if (batch is None and not can_assist) or job.trainer_waits:
         return False
     strategy = strategy_of(job.spec.strategy)
-    model = model_of(state, job, worker) if isinstance(strategy, Searching) else None
+    model = model_of(state, job, worker) if searches(strategy) else None
     view = TrainerView(
         pending=len(job.unclaimed) if can_assist else 0,
         ready=len(job.uq) if batch is not None else 0,
@@ -140,7 +140,7 @@ def _ask_strategy(state: State, job: Job, worker: Worker) -> bool:
         stale=pending is not None and ahead(job, pending),
         alone=not any(lease.job == job.id and lease.micro_batch is not None for lease in state.leases.values()),
         unmeasured=is_unmeasured(state, job, worker),
-        unsure=isinstance(strategy, Searching) and model is None and is_unsure(job, worker),
+        unsure=searches(strategy) and model is None and is_unsure(job, worker),
         model=model,
         snapshot=snapshot_of(state, job, worker, model) if model is not None else None,
     )

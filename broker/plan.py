@@ -8,7 +8,7 @@ from itertools import pairwise
 
 from broker.spec import JobSpec
 from digend.rl.prompts import prompts_of_step
-from digend.rl.seeds import seed_of
+from digend.rl.seeds import seed_of, seeds_of
 from digend.rl.windows import Window, draw_window, levels, progressive_window, select_timesteps
 from digend.wire.tasks import Prompt, SampleRequest
 
@@ -62,14 +62,17 @@ def plan_evaluation(spec: JobSpec, num_samples: int) -> tuple[GroupPlan, ...]:
 def _group(spec: JobSpec, rollout: int, prompt: Prompt) -> GroupPlan:
     rules, key = spec.rules, (spec.seed, rollout, prompt.uid)
     window = Window(0, spec.num_timesteps) if rules.ode else _window(spec, rollout, prompt)
+    indexes, timesteps = range(spec.samples_per_prompt), window.indexes
+    initial = seeds_of([0] * len(indexes) if rules.shared_initial_noise else indexes, "initial", *key)
+    noise = seeds_of(indexes, "noise", *key)
     samples = tuple(
         SampleRequest(
             index=index,
-            initial_seed=seed_of("initial", *key, 0 if rules.shared_initial_noise else index),
-            noise_seed=seed_of("noise", *key, index),
-            timesteps=select_timesteps(window.indexes, rules.timestep_fraction, rules.timestep_order, *key, index),
+            initial_seed=initial[index],
+            noise_seed=noise[index],
+            timesteps=select_timesteps(timesteps, rules.timestep_fraction, rules.timestep_order, *key, index),
         )
-        for index in range(spec.samples_per_prompt)
+        for index in indexes
     )
     # Every sample of a group trains on equally many timesteps, so it does not matter which of them are selected.
     num_trained = len(samples) if rules.best_of_n is None else rules.best_of_n

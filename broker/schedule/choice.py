@@ -1,7 +1,7 @@
 """An answer with its reasons, and the answers that need no search: shared by the strategies that search."""
 
 from dataclasses import dataclass
-from typing import Protocol, runtime_checkable
+from typing import Protocol, TypeGuard
 
 from broker.schedule.moves import stale_is_free
 from broker.schedule.snapshot import Model, Snapshot
@@ -23,16 +23,21 @@ class Choice:
     exhausted: bool = False
 
 
-@runtime_checkable
 class Searching(Strategy, Protocol):
     """A strategy that can say why."""
 
     def search(self, view: TrainerView) -> Choice: ...
 
 
+def searches(strategy: Strategy) -> TypeGuard[Searching]:
+    """Asked at every free instant: of a protocol that can be checked at run time, isinstance takes fifty times as
+    long."""
+    return hasattr(strategy, "search")
+
+
 def choose(strategy: Strategy, view: TrainerView) -> Choice:
     """The answer of any strategy, with reasons where it has some."""
-    if isinstance(strategy, Searching):
+    if searches(strategy):
         return strategy.search(view)
     return Choice(answer=strategy.decide(view))
 

@@ -4,9 +4,7 @@ Owns which records are worth a line, and at which level; finished tasks are debu
 the job, and where there is one the policy version and the micro-batch, as fields.
 """
 
-import logging
-
-from digend.telemetry.logs import about, logger
+from digend.telemetry.logs import about, is_on, logger
 from digend.wire.records import (
     CheckpointRecord,
     EvaluationRecord,
@@ -54,7 +52,7 @@ def _worth_a_line(body: RecordBody) -> bool:
     """Asked first, because to bind what a line carries takes longer than all else, and most records are of tasks and
     idle times."""
     if isinstance(body, TaskRecord):
-        return log.is_enabled_for(logging.DEBUG)
+        return is_on("debug")
     return isinstance(body, _TOLD)
 
 

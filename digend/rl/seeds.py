@@ -9,7 +9,7 @@ Invariant: distinct keys are distinct streams. The encoding is injective: `("a",
 and `("1",)` differ. Not for cryptography.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from hashlib import blake2b
 
 Key = int | str
@@ -19,14 +19,22 @@ _WORDS_PER_BLOCK = 8
 
 
 def _encode(key: tuple[Key, ...]) -> bytes:
-    parts = []
-    for item in key:
-        if isinstance(item, bool) or not isinstance(item, int | str):
-            raise TypeError(f"a seed key holds ints and strings, not {item!r}")
-        tag, text = (b"i", str(item)) if isinstance(item, int) else (b"s", item)
-        raw = text.encode()
-        parts.append(tag + len(raw).to_bytes(8, "big") + raw)
-    return b"".join(parts)
+    return b"".join([_encode_item(item) for item in key])
+
+
+def _encode_item(item: Key) -> bytes:
+    if isinstance(item, str):
+        tag, raw = b"s", item.encode()
+    elif isinstance(item, int) and not isinstance(item, bool):
+        tag, raw = b"i", str(item).encode()
+    else:
+        raise TypeError(f"a seed key holds ints and strings, not {item!r}")
+    return tag + len(raw).to_bytes(8, "big") + raw
+
+
+def _tail(counter: int) -> bytes:
+    """What ends the hash of the words of a stream from `8 * counter` on."""
+    return b"#" + counter.to_bytes(8, "big")
 
 
 def _words(purpose: bytes, key: tuple[Key, ...]) -> Iterator[int]:
@@ -35,7 +43,7 @@ def _words(purpose: bytes, key: tuple[Key, ...]) -> Iterator[int]:
     counter = 0
     while True:
         block = root.copy()
-        block.update(b"#" + counter.to_bytes(8, "big"))
+        block.update(_tail(counter))
         digest = block.digest()
         for at in range(_WORDS_PER_BLOCK):
             yield int.from_bytes(digest[8 * at : 8 * at + 8], "big")
@@ -53,6 +61,17 @@ def seed_of(*key: Key) -> int:
     int or str.
     """
     return next(_words(b"digend.seed", key)) >> 1
+
+
+def seeds_of(last: Iterable[Key], *key: Key) -> tuple[int, ...]:
+    """`seed_of(*key, each)` for each of `last`; a rollout draws two a sample, which are nearly all the driver draws."""
+    root = blake2b(_encode(key), person=b"digend.seed")
+    return tuple(_seed(root.copy(), each) for each in last)
+
+
+def _seed(root: blake2b, last: Key) -> int:
+    root.update(_encode((last,)) + _tail(0))
+    return int.from_bytes(root.digest()[:8], "big") >> 1
 
 
 def uniform_int(lo: int, hi: int, *key: Key) -> int:

@@ -18,6 +18,7 @@ from digend.telemetry.journald import JournalHandler, is_journal
 
 LEVELS = ("debug", "info", "warning", "error")
 FORMATS = ("console", "json")
+_NUMBERS = {level: logging.getLevelNamesMapping()[level.upper()] for level in LEVELS}
 
 
 def set_up(log_format: str, level: str, process: str, stream: TextIO | None = None) -> None:
@@ -35,7 +36,7 @@ def set_up(log_format: str, level: str, process: str, stream: TextIO | None = No
     ]
     structlog.configure(
         processors=[*shared, structlog.stdlib.ProcessorFormatter.wrap_for_formatter],
-        wrapper_class=structlog.make_filtering_bound_logger(_number(level)),
+        wrapper_class=structlog.make_filtering_bound_logger(_NUMBERS[level]),
         logger_factory=structlog.stdlib.LoggerFactory(),
         cache_logger_on_first_use=False,
     )
@@ -44,7 +45,7 @@ def set_up(log_format: str, level: str, process: str, stream: TextIO | None = No
         handler = _handler(JournalHandler(handler), shared, _JOURNAL)
     root = logging.getLogger()
     root.handlers[:] = [handler]
-    root.setLevel(_number(level))
+    root.setLevel(_NUMBERS[level])
     structlog.contextvars.bind_contextvars(process=process)
 
 
@@ -52,8 +53,13 @@ def set_level(level: str) -> None:
     """Another level from now on. Raises ValueError where it is none of `LEVELS`."""
     if level not in LEVELS:
         raise ValueError(f"level {level!r} is none of {LEVELS}")
-    structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(_number(level)))
-    logging.getLogger().setLevel(_number(level))
+    structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(_NUMBERS[level]))
+    logging.getLogger().setLevel(_NUMBERS[level])
+
+
+def is_on(level: str) -> bool:
+    """Whether lines of a level are written. A logger that is asked is bound anew each time, which takes much longer."""
+    return logging.getLogger().isEnabledFor(_NUMBERS[level])
 
 
 def logger() -> FilteringBoundLogger:
@@ -75,10 +81,6 @@ def about(
 def _handler(handler: logging.Handler, shared: list[Processor], last: Sequence[Processor]) -> logging.Handler:
     handler.setFormatter(structlog.stdlib.ProcessorFormatter(foreign_pre_chain=shared, processors=last))
     return handler
-
-
-def _number(level: str) -> int:
-    return logging.getLevelNamesMapping()[level.upper()]
 
 
 _JOURNAL: tuple[Processor, ...] = (

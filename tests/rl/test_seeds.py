@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from digend.rl.seeds import choice_without_replacement, permutation, seed_of, uniform_int
+from digend.rl.seeds import choice_without_replacement, permutation, seed_of, seeds_of, uniform_int
 
 KEYS = st.lists(st.integers() | st.text(), max_size=4)
 
@@ -40,6 +40,11 @@ def test_encoding_keeps_borders_and_types_apart() -> None:
 @given(KEYS)
 def test_seed_fits_63_bits(key: list[int | str]) -> None:
     assert 0 <= seed_of(*key) < 2**63
+
+
+@given(KEYS, KEYS)
+def test_seeds_of_are_the_seeds_of_each_key(key: list[int | str], last: list[int | str]) -> None:
+    assert seeds_of(last, *key) == tuple(seed_of(*key, each) for each in last)
 
 
 @pytest.mark.parametrize("bad", [1.0, None, True, b"a", (1,)])
