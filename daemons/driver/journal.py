@@ -8,7 +8,7 @@ never decreases; commands are released by the caller only after `commit` returne
 import sqlite3
 import zlib
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Self
 
@@ -38,13 +38,20 @@ class JobRow:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Turn:
-    """One step of the core, to be written whole. `persisted`: (job, next record that the recorder lacks)."""
+    """One step of the core, to be written whole. `persisted`: (job, next record that the recorder lacks).
+
+    `fields`: what each command is packed as (`packing.fields_of`), which others can use too.
+    """
 
     now_ns: int
     events: tuple[Event, ...]
     commands: tuple[Command, ...]
     jobs: tuple[JobRow, ...] = ()
     persisted: tuple[tuple[str, int], ...] = ()
+    fields: tuple[bytes, ...] = field(init=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "fields", tuple(map(packing.fields_of, self.commands)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,12 +105,17 @@ class Journal:
             if turn.events:
                 self._run(
                     "INSERT INTO batches (segment, now_ns, events, commands) VALUES (?, ?, ?, ?)",
-                    (self.segment, turn.now_ns, packing.press(turn.events), packing.press(turn.commands)),
+                    (
+                        self.segment,
+                        turn.now_ns,
+                        packing.press(turn.events),
+                        packing.press_commands(turn.commands, turn.fields),
+                    ),
                 )
             for row in turn.jobs:
                 self._run("INSERT INTO jobs (id, digest, toml) VALUES (?, ?, ?)", (row.id, row.digest, row.toml))
                 self._run("INSERT INTO prompts VALUES (?, ?, ?)", (row.id, row.prompts, row.eval_prompts))
-            self._append_records(turn.commands)
+            self._append_records(turn)
             for job, next_seq in turn.persisted:
                 self._run("UPDATE jobs SET persisted = max(persisted, ?) WHERE id = ?", (next_seq, job))
             self._put("now_ns", turn.now_ns)
@@ -154,9 +166,11 @@ class Journal:
         self.connection.close()
         self._release()
 
-    def _append_records(self, commands: Sequence[Command]) -> None:
+    def _append_records(self, turn: Turn) -> None:
         rows = [
-            (each.record.job, each.record.seq, packing.one(each.record)) for each in commands if isinstance(each, Write)
+            (each.record.job, each.record.seq, packing.record_row(fields))
+            for each, fields in zip(turn.commands, turn.fields, strict=True)
+            if isinstance(each, Write)
         ]
         self.connection.executemany("INSERT INTO records VALUES (?, ?, ?)", rows)
 

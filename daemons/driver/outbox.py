@@ -1,4 +1,8 @@
-"""The core's commands as messages. Pure translation; `Write` and `WakeAt` are the shell's own business."""
+"""The core's commands as messages. Pure translation; `Write` and `WakeAt` are the shell's own business.
+
+Invariant: a command has the fields of the message that carries it out, by name, type and order. So it is packed once,
+for the journal, and those bytes are sent.
+"""
 
 from broker.commands import (
     AcknowledgeResult,
@@ -13,6 +17,7 @@ from broker.commands import (
     SendTask,
     StageWeights,
 )
+from digend.wire.codec import frame, frame_of
 from digend.wire.protocol import Refused
 from digend.wire.workers import (
     Assign,
@@ -28,34 +33,25 @@ from digend.wire.workers import (
 )
 
 Ranking = AskStore | AskJoin | AskLeave
-Addressed = SendTask | RevokeLease | AcknowledgeResult | StageWeights | RetireVersions | Free | End | Ranking | Evict
-Outgoing = (
-    Assign | Revoke | ResultAck | Stage | Retire | FreeBlobs | EndJob | OpenStore | JoinRanks | LeaveRanks | Refused
-)
+Carried = SendTask | RevokeLease | AcknowledgeResult | StageWeights | RetireVersions | Free | End | Ranking
+Addressed = Carried | Evict
+
+MESSAGES: dict[type[Carried], type] = {
+    SendTask: Assign,
+    RevokeLease: Revoke,
+    AcknowledgeResult: ResultAck,
+    StageWeights: Stage,
+    RetireVersions: Retire,
+    Free: FreeBlobs,
+    End: EndJob,
+    AskStore: OpenStore,
+    AskJoin: JoinRanks,
+    AskLeave: LeaveRanks,
+}
 
 
-def message(command: Addressed) -> Outgoing:
-    """The message that carries out an addressed command."""
-    match command:
-        case SendTask(session=session, lease=lease, attempt=attempt, lease_s=lease_s, task=task):
-            return Assign(session=session, lease=lease, attempt=attempt, lease_s=lease_s, task=task)
-        case RevokeLease(session=session, lease=lease, reason=reason):
-            return Revoke(session=session, lease=lease, reason=reason)
-        case AcknowledgeResult(session=session, lease=lease):
-            return ResultAck(session=session, lease=lease)
-        case StageWeights(session=session, weights=weights, workers=workers):
-            return Stage(session=session, weights=weights, workers=workers)
-        case RetireVersions(session=session, job=job, incarnation=incarnation, oldest_version=oldest):
-            return Retire(session=session, job=job, incarnation=incarnation, oldest_version=oldest)
-        case Free(session=session, blobs=blobs):
-            return FreeBlobs(session=session, blobs=blobs)
-        case End(session=session, job=job):
-            return EndJob(session=session, job=job)
-        case AskStore(session=session, job=job, epoch=epoch):
-            return OpenStore(session=session, job=job, epoch=epoch)
-        case AskJoin(session=session, job=job, ranks=ranks):
-            return JoinRanks(session=session, job=job, ranks=ranks)
-        case AskLeave(session=session, job=job, epoch=epoch, reason=reason):
-            return LeaveRanks(session=session, job=job, epoch=epoch, reason=reason)
-        case Evict(reason=reason, fatal=fatal):
-            return Refused(reason=f"evicted: {reason}", fatal=fatal)
+def framed(command: Addressed, fields: bytes) -> bytes:
+    """The frame of the message that carries out a command; `fields` are `packing.fields_of` it. Raises TooLarge."""
+    if isinstance(command, Evict):
+        return frame(Refused(reason=f"evicted: {command.reason}", fatal=command.fatal))
+    return frame_of(MESSAGES[type(command)].__name__, fields)

@@ -9,7 +9,7 @@ from typing import cast, get_args
 
 import msgpack
 
-from broker.commands import Command
+from broker.commands import Command, Write
 from broker.events import Event
 from digend.wire import codec
 from digend.wire.errors import ProtocolError
@@ -17,6 +17,8 @@ from digend.wire.records import Record
 from digend.wire.views import JobDetail
 
 _EVENTS = get_args(Event)
+_WRITE = codec.named(Write.__name__, msgpack.packb({"record": None})[:-1])
+"""A `Write` up to the fields of its record."""
 
 
 def press(items: Sequence[Event] | Sequence[Command]) -> bytes:
@@ -28,6 +30,25 @@ def packed(items: Sequence[Event] | Sequence[Command]) -> bytes:
     """The same, not compressed: what a replay compares."""
     body: bytes = msgpack.packb([codec.encode(item) for item in items])
     return body
+
+
+def fields_of(command: Command) -> bytes:
+    """What is packed once for all that a command is written to: the journal, the wire; of a `Write` the record's."""
+    return codec.packed_fields(command.record if isinstance(command, Write) else command)
+
+
+def press_commands(commands: Sequence[Command], fields: Sequence[bytes]) -> bytes:
+    """As `press`, of commands whose `fields_of` is known."""
+    items = [
+        _WRITE + packed if isinstance(command, Write) else codec.named(type(command).__name__, packed)
+        for command, packed in zip(commands, fields, strict=True)
+    ]
+    return zlib.compress(msgpack.packb(items), 1)
+
+
+def record_row(fields: bytes) -> bytes:
+    """As `one`, of a record whose fields are packed."""
+    return codec.named(Record.__name__, fields)
 
 
 def unpress(data: bytes) -> bytes:

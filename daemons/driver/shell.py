@@ -1,8 +1,8 @@
 """The driver daemon around the decision core: messages in, events to the core, journal, commands out.
 
-One TaskGroup: the reader takes batches off the socket, the turns step the core with all that has come,
-the disk watch looks for room. A turn: gather, step, journal, and only then release commands and
-acknowledgements. Decides nothing.
+One TaskGroup: the reader takes batches off the socket and makes a turn of each, the turns take what comes from
+elsewhere (timers, checked submissions), the disk watch looks for room. A turn: step, journal, and only then release
+commands and acknowledgements, before anything else is done with them. Decides nothing.
 
 Invariant: no command and no acknowledgement of a turn leaves before it is on disk. While the journal has
 no room the clock stands still, nothing is stepped, and nothing new is taken.
@@ -13,14 +13,15 @@ from collections.abc import Iterable
 from time import perf_counter
 from typing import get_args
 
-from broker.commands import Command, Evict, SendTask, WakeAt, Write
+from broker.commands import WakeAt, Write
 from broker.core import Core
-from broker.events import Event, LimitsChanged, TaskBroke, Tick, WorkerGone
+from broker.events import Event, LimitsChanged, Tick, WorkerGone
 from broker.state import Lease
-from daemons.driver import outbox, snapshots
+from daemons.driver import snapshots
 from daemons.driver.archive import Archive
 from daemons.driver.asked import Change
 from daemons.driver.clock import Clock
+from daemons.driver.delivery import Delivery
 from daemons.driver.desk import Checked, Desk
 from daemons.driver.diary import enter
 from daemons.driver.draft import Draft
@@ -47,7 +48,6 @@ from digend.telemetry.logs import logger
 from digend.wire.errors import TooLarge
 from digend.wire.replies import ErrorReply
 from digend.wire.requests import Submit, Upload
-from digend.wire.tasks import Receipt, TaskError
 from digend.wire.views import StatusView
 from digend.wire.workers import Records, Welcome
 
@@ -63,6 +63,7 @@ STATUS_S = 2.0
 _QUERIES = get_args(Query)
 _CHANGES = get_args(Change)
 _WORKERS = get_args(FromWorker)
+_BOOKS = (WakeAt, Write)
 
 
 class Driver:
@@ -112,6 +113,7 @@ class Driver:
         )
         self._parents = Parents(core, archive, self._queries.detail)
         self._desk = Desk(core, self._queries, register, uploads, lambda: room.reason, self._send)
+        self._delivery = Delivery(self._sessions, server, self._close, self._lost, self._add)
         self._faults = Faults()
         self._notifier = notifier or Notifier({})
         self._metrics = metrics
@@ -149,8 +151,7 @@ class Driver:
         """Other limits for silent workers from now on; another pace of heartbeats for new sessions."""
         self._heartbeat_s = timing.heartbeat_s
         limits = LimitsChanged(torpid_s=timing.torpid_s, lost_s=timing.lost_s, rejoin_s=timing.rejoin_s)
-        self._draft.add(limits)
-        self._wanted.set()
+        self._add(limits)
 
     async def _tell_status(self) -> None:
         self._notifier.ready(self._in_words())
@@ -173,6 +174,8 @@ class Driver:
         async for batch in self._server.batches():
             for peer, message in batch:
                 self._take(peer, message)
+            self._turn()  # at once: another task to do it would cost two rounds of the loop
+            await asyncio.sleep(0)
 
     def _take(self, peer: bytes, message: object) -> None:
         now_ns = self._clock.now_ns()
@@ -190,7 +193,6 @@ class Driver:
             self._change(peer, message)
         elif isinstance(message, _QUERIES):
             self._ask(peer, message)
-        self._wanted.set()
 
     def _ask(self, peer: bytes, query: Query) -> None:
         """After the turn that what came before it is in; at once where turns stand still."""
@@ -244,7 +246,7 @@ class Driver:
             return
         draft, self._draft = self._draft, Draft()
         if draft.empty:
-            self._release((), draft)
+            self._reply(draft)
             return
         now_ns = self._clock.now_ns()
         events = tuple(draft.events)
@@ -282,7 +284,8 @@ class Driver:
             self._clock.resume()
             logger().info("going on: the journal has room again")
         self._configs.update({row.id: row.toml for row in turn.jobs})
-        self._release(turn.commands, draft)
+        self._release(turn)
+        self._reply(draft)
         self._num_batches += bool(turn.events)
         if self._num_batches >= SNAPSHOT_BATCHES:
             self._keep_snapshot()
@@ -302,51 +305,43 @@ class Driver:
 
     # ------------------------------------------------------------------------------------------------ release
 
-    def _release(self, commands: tuple[Command, ...], draft: Draft) -> None:
-        for command in commands:
-            if isinstance(command, WakeAt):
-                self._wake_at(command.at_ns)
-            elif isinstance(command, Write):
-                self._stream.appended(command.record)
-                self._summaries.add(command.record)
-                enter(command.record)
-                if self._metrics is not None:
-                    self._metrics.record(command.record)
+    def _release(self, turn: Turn) -> None:
+        """What somebody waits for first, then the books."""
+        addressed, books = [], []
+        for command, fields in zip(turn.commands, turn.fields, strict=True):
+            if isinstance(command, _BOOKS):
+                books.append(command)
             else:
-                self._deliver(command)
+                addressed.append((command, fields))
+        self._delivery.deliver(addressed)
+        for command in books:
+            self._enter(command)
+
+    def _enter(self, command: WakeAt | Write) -> None:
+        if isinstance(command, WakeAt):
+            self._wake_at(command.at_ns)
+            return
+        self._stream.appended(command.record)
+        self._summaries.add(command.record)
+        enter(command.record)
+        if self._metrics is not None:
+            self._metrics.record(command.record)
+
+    def _reply(self, draft: Draft) -> None:
         for reply in draft.after:
             reply()
         draft.look()
         self._stream.pump()
 
-    def _deliver(self, command: outbox.Addressed) -> None:
-        session = self._sessions.get(command.session)
-        if session is None:
-            return
-        if isinstance(command, Evict):
-            logger().warning("worker refused", worker=session.hello.name, session=session.id, reason=command.reason)
-            self._close(session)
-        try:
-            sent = self._server.send(session.peer, outbox.message(command))
-        except TooLarge as error:
-            self._undeliverable(command, error)
-            return
-        if not sent and not isinstance(command, Evict):
-            self._lost(session)
-
-    def _undeliverable(self, command: outbox.Addressed, error: TooLarge) -> None:
-        logger().error("a message is too large to send", what=type(command).__name__, error=str(error))
-        if isinstance(command, SendTask):
-            why = TaskError(reason="internal", message=f"the task is too large: {error}", retry=False)
-            receipt = Receipt(total_ns=0, stages=())
-            self._draft.add(TaskBroke(session=command.session, lease=command.lease, error=why, receipt=receipt))
-            self._wanted.set()
+    def _add(self, event: Event) -> None:
+        """For the next turn."""
+        self._draft.add(event)
+        self._wanted.set()
 
     def _lost(self, session: Session) -> None:
         logger().warning("worker unreachable", worker=session.hello.name, session=session.id)
         self._close(session)
-        self._draft.add(WorkerGone(session=session.id, reason="its connection takes no messages"))
-        self._wanted.set()
+        self._add(WorkerGone(session=session.id, reason="its connection takes no messages"))
 
     def _close(self, session: Session) -> None:
         self._sessions.close(session.id)
@@ -365,8 +360,7 @@ class Driver:
         if self._clock.now_ns() < self._wake_ns:  # the clock stood still meanwhile
             self._wake_at(self._wake_ns)
             return
-        self._draft.add(Tick())
-        self._wanted.set()
+        self._add(Tick())
 
     # ------------------------------------------------------------------------------------------------ sending
 

@@ -16,7 +16,7 @@ from digend.net.handshake import happening, unfinished
 from digend.net.security import Security
 from digend.net.sockets import prepare_dealer
 from digend.wire.codec import decode, frame
-from digend.wire.errors import Malformed, ProtocolError
+from digend.wire.errors import ProtocolError
 from digend.wire.protocol import Refused
 from digend.wire.verbs import TO_WORKER
 
@@ -87,7 +87,8 @@ class Link:
         try:
             while (frames := await self._channel.receive()) is not None:
                 self._unfinished = 0
-                yield self._received(frames)
+                for data in frames:
+                    yield self._received(data)
             if self._refused:
                 yield Refused(reason=self._refused, fatal=True)
         finally:
@@ -110,10 +111,8 @@ class Link:
                 self._refused = found.refused
                 self._channel.close(0)
 
-    def _received(self, frames: list[bytes]) -> object:
+    def _received(self, data: bytes) -> object:
         try:
-            if len(frames) != 1:
-                raise Malformed(f"{len(frames)} frames, not one")
-            return decode(frames[0], self._allowed)
+            return decode(data, self._allowed)
         except ProtocolError as error:
             return error

@@ -6,7 +6,7 @@ role's, and is looked at before the fields of a message are. One task iterates, 
 """
 
 import time
-from collections.abc import AsyncIterator, Callable, Collection
+from collections.abc import AsyncIterator, Callable, Collection, Sequence
 from dataclasses import dataclass
 
 import zmq
@@ -136,15 +136,20 @@ class ControlServer:
 
         Raises TooLarge for a message over the limit: that is a mistake here, not the peer's.
         """
-        data = frame(message)
+        return self.send_frames(peer, [frame(message)])
+
+    def send_frames(self, peer: bytes, frames: Sequence[bytes]) -> bool:
+        """The same for several messages, framed, that the peer receives one after another and wakes once for. All are
+        sent, or none."""
         flight = self._flights.get(peer) or InFlight()
-        if flight.num_bytes() + len(data) > PEER_LIMIT_BYTES:
+        size = sum(map(len, frames))
+        if flight.num_bytes() + size > PEER_LIMIT_BYTES:
             return False
         try:
-            if len(data) < SMALL_BYTES:
-                self._channel.send([peer, data], copy=True)
-            else:
-                flight.add(self._channel.send([peer, data], track=True), len(data))
+            if size < SMALL_BYTES:
+                self._channel.send([peer, *frames], copy=True)
+            else:  # ZeroMQ lets go of the last one last
+                flight.add(self._channel.send([peer, *frames], track=True), size)
         except zmq.Again:
             return False
         except zmq.ZMQError:

@@ -7,6 +7,7 @@ bytes.
 
 import zlib
 from collections.abc import Collection
+from functools import cache
 from typing import Any, NoReturn
 
 import msgpack
@@ -31,18 +32,32 @@ def encode(message: object) -> bytes:
 
     Sizes, and whether the other side may be told this, are the caller's business.
     """
-    packed: bytes = msgpack.packb([PROTOCOL, type(message).__name__, message], default=plain)
+    return named(type(message).__name__, packed_fields(message))
+
+
+def packed_fields(message: object) -> bytes:
+    """What stands behind the name, the longest part of the work: two messages with the same fields may share it."""
+    packed: bytes = msgpack.packb(message, default=plain)
     return packed
+
+
+def named(name: str, fields: bytes) -> bytes:
+    """What `encode` gives for a message of that name with these packed fields."""
+    return _beginning(PROTOCOL, name) + fields
 
 
 def frame(message: object) -> bytes:
     """A message as a peer will take it. Raises TooLarge."""
-    data = encode(message)
+    return frame_of(type(message).__name__, packed_fields(message))
+
+
+def frame_of(name: str, fields: bytes) -> bytes:
+    """The same, of packed fields."""
+    data = named(name, fields)
     if len(data) > PRESSED_FROM_BYTES:
-        fields: bytes = msgpack.packb(message, default=plain)
         if len(fields) > MAX_FIELDS_BYTES:
             raise TooLarge(len(fields), MAX_FIELDS_BYTES)
-        data = msgpack.packb([PROTOCOL, type(message).__name__, zlib.compress(fields, 1)])
+        data = named(name, msgpack.packb(zlib.compress(fields, 1)))
     if len(data) > MAX_MESSAGE_BYTES:
         raise TooLarge(len(data), MAX_MESSAGE_BYTES)
     return data
@@ -66,6 +81,13 @@ def decode(data: bytes | memoryview, allowed: Collection[type], *, limit: int | 
         raise Malformed(_first(error, cls)) from None
     except (ValueError, msgpack.UnpackException) as error:
         raise Malformed(str(error) or type(error).__name__) from None
+
+
+@cache
+def _beginning(protocol: int, name: str) -> bytes:
+    """An array of three, and the first two of them."""
+    whole: bytes = msgpack.packb([protocol, name, None])
+    return whole[:-1]
 
 
 def _unpressed(data: bytes, limit: int | None) -> Any:

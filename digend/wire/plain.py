@@ -8,7 +8,6 @@ import types
 from collections.abc import Callable
 from dataclasses import fields, is_dataclass
 from functools import cache
-from operator import attrgetter
 from typing import Annotated, Any, Literal, Union, get_args, get_origin, get_type_hints
 
 Convert = Callable[[Any], Any]
@@ -17,11 +16,7 @@ Convert = Callable[[Any], Any]
 def plain(value: object) -> dict[str, object]:
     """One level of a dataclass instance, by field name; nested ones stay for msgpack to hand back here."""
     cls: type = type(value)
-    names, values_of, converters = _plan(cls)
-    found = dict(zip(names, values_of(value), strict=True))
-    for name, convert in converters:
-        found[name] = convert(found[name])
-    return found
+    return _plan(cls)(value)
 
 
 @cache
@@ -34,19 +29,20 @@ def field_table(cls: type) -> tuple[tuple[str, Convert | None], ...]:
 
 
 @cache
-def _plan(cls: type) -> tuple[tuple[str, ...], Callable[[Any], tuple[Any, ...]], tuple[tuple[str, Convert], ...]]:
-    """Names, how to read all values at once, and the converters of the few that need one: this runs a dozen times a
-    task."""
+def _plan(cls: type) -> Callable[[Any], dict[str, object]]:
+    """A function that reads all fields: `lambda value: {"a": value.a, "b": convert_b(value.b)}`.
+
+    Made as text, as `dataclasses` makes `__init__`, because it runs dozens of times a task: any loop over fields takes
+    twice as long. Names of fields are all that comes into the text.
+    """
     table = field_table(cls)
-    names = tuple(name for name, _ in table)
-    return names, _reader(names), tuple((name, convert) for name, convert in table if convert is not None)
-
-
-def _reader(names: tuple[str, ...]) -> Callable[[Any], tuple[Any, ...]]:
-    """`attrgetter` gives a tuple only where it is asked for two or more."""
-    if len(names) > 1:
-        return attrgetter(*names)
-    return lambda value: tuple(getattr(value, name) for name in names)
+    converters = {f"convert_{name}": convert for name, convert in table if convert is not None}
+    items = (
+        f"{name!r}: value.{name}" if convert is None else f"{name!r}: convert_{name}(value.{name})"
+        for name, convert in table
+    )
+    made: Callable[[Any], dict[str, object]] = eval(f"lambda value: {{{', '.join(items)}}}", converters)
+    return made
 
 
 def _converter(hint: Any, where: str) -> Convert | None:

@@ -10,7 +10,8 @@ import zmq.asyncio
 
 from digend.net.addresses import BadAddress
 from digend.net.link import Link
-from digend.net.server import ControlServer
+from digend.net.server import SMALL_BYTES, ControlServer
+from digend.wire.codec import frame
 from digend.wire.errors import Malformed, NotAllowed, TooLarge
 from digend.wire.protocol import MAX_MESSAGE_BYTES
 from digend.wire.workers import Goodbye, Heartbeat, HeartbeatAck
@@ -27,6 +28,20 @@ async def test_both_ways(server: ControlServer) -> None:
     assert message == Heartbeat(session="s", seq=3)
     assert server.send(peer, HeartbeatAck(session="s", seq=3))
     assert await anext(link.messages()) == HeartbeatAck(session="s", seq=3)
+    link.close()
+
+
+async def test_several_messages_in_one_come_one_after_another(server: ControlServer) -> None:
+    link = Link.connect(server.address)
+    await link.connected()
+    assert link.send(Heartbeat(session="s", seq=0))
+    peer, _ = await anext(server.messages())
+    acks = [HeartbeatAck(session="s" * size, seq=seq) for seq, size in enumerate((1, 3, 2 * SMALL_BYTES, 2))]
+    assert server.send_frames(peer, [frame(ack) for ack in acks[:2]])
+    assert server.send_frames(peer, [frame(ack) for ack in acks[2:]])
+    received = link.messages()
+    assert [await anext(received) for _ in acks] == acks
+    assert not server.send_frames(b"nobody", [frame(ack) for ack in acks])
     link.close()
 
 
@@ -97,7 +112,7 @@ async def test_what_is_no_message_is_given_as_an_error(folder: Path) -> None:
     await link.connected()
     assert link.send(Goodbye(session="s", reason="tea"))
     peer, data = await router.recv_multipart()
-    for frames in ([b"\xc1"], [b"a", b"b"], [data]):
+    for frames in ([b"\xc1"], [b"a", data]):
         await router.send_multipart([peer, *frames])
     received = link.messages()
     kinds = [type(await anext(received)) for _ in range(3)]
