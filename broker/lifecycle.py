@@ -9,6 +9,7 @@ from broker.commands import End, RetireVersions
 from broker.drift import warn
 from broker.generation import step_complete
 from broker.lacking import lacking
+from broker.learning import never_trained, none_survived, steps_trained
 from broker.leasing import end_idle, revoke
 from broker.microbatch import MicroBatch
 from broker.order import free_trainers
@@ -114,7 +115,7 @@ def _open_next(state: State, job: Job) -> None:
         _open_evaluation(state, job, label)
     elif last:
         if not job.checkpoint_due and job.checkpoint_at[0] == job.global_step and job.checkpoint:
-            finish(state, job, "completed")
+            finish(state, job, "completed", steps_trained(job))
     elif job.at_border:
         _open_rollout(state, job)
 
@@ -184,7 +185,7 @@ def _batches(job: Job, global_step: int) -> list[MicroBatch]:
 def close_step(state: State, job: Job, result: CommitResult | None) -> None:
     """A global step is over: with a new version, or without one and a reason."""
     batches, z0 = job.step_batches(), requests.planned(job)
-    skipped = "no sample survived scoring" if result is None else result.skipped
+    skipped = none_survived(batches) if result is None else result.skipped
     job.num_skipped = job.num_skipped + 1 if skipped else 0
     made_version = result is not None and result.weights is not None
     if made_version:
@@ -204,7 +205,9 @@ def close_step(state: State, job: Job, result: CommitResult | None) -> None:
     job.start_clock(state.now)
     if job.global_step == job.spec.num_global_steps or _checkpoint_every(job):
         job.checkpoint_due = True
-    if job.num_skipped >= job.spec.max_skipped_steps:
+    if never_trained(job):
+        finish(state, job, "failed", f"no global step trained: {skipped}")
+    elif job.num_skipped >= job.spec.max_skipped_steps:
         _stop_skipping(state, job, f"{job.num_skipped} global steps in a row were skipped: {skipped}")
 
 

@@ -5,19 +5,21 @@ from typing import Any
 
 from broker.events import PauseRequested, ResumeRequested
 from broker.harness import Simulation
+from broker.harness_engine import Sample, Scorer, honest
 from broker.spec import JobSpec
 from broker.views import job_view
 from digend.wire.records import CheckpointRecord, EvaluationRecord, OriginRecord, RestartRecord, StepRecord
 from digend.wire.refs import CheckpointRef
+from digend.wire.tasks import SampleScore
 from tests.broker.audit import check_leftovers
 from tests.broker.support import TRAINER, S, bodies, evaluation, finished, job, last_state
 
 PARENT = job(num_global_steps=3, prompts_per_rollout=2)
 
 
-def forked(**changes: Any) -> tuple[Simulation, JobSpec]:
+def forked(scorer: Scorer = honest, **changes: Any) -> tuple[Simulation, JobSpec]:
     """A cluster on which j1 has ended, with its fork j2 submitted."""
-    simulation = finished(PARENT)
+    simulation = finished(PARENT, scorer=scorer)
     saved = next(body for body in bodies(simulation, CheckpointRecord) if body.global_step == 1)
     origin = CheckpointRef(job="j1", global_step=1, version=1, path=saved.path, digest=saved.digest, node="n")
     spec = replace(PARENT, id="j2", origin=origin, **changes)
@@ -43,6 +45,16 @@ def test_it_goes_on_from_the_parents_global_step_and_version() -> None:
     assert [first.policy] == parents, "trained from the weights that the parent had"
     check_leftovers(simulation)
     assert simulation.replay() is None
+
+
+def test_one_that_makes_no_update_of_its_own_fails() -> None:
+    def down(sample: Sample) -> SampleScore:
+        return SampleScore(prompt=sample.prompt, index=sample.index, reward=None, components={}, failure="down")
+
+    simulation, _ = forked(lambda sample: honest(sample) if sample.job == "j1" else down(sample))
+    simulation.run(limit_ns=1000 * S)
+    why = "no global step trained: no sample survived scoring (8 of 8 masked: down)"
+    assert last_state(simulation, "j2") == ("failed", why)
 
 
 def test_killed_before_its_first_checkpoint_it_begins_again_at_the_parents() -> None:

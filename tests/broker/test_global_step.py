@@ -14,7 +14,7 @@ from broker.harness_engine import Sample, Scorer, honest
 from broker.harness_times import Load, Times
 from digend.rl.advantages import AdvantageRule, global_std_of, normalise_group
 from digend.rl.selection import select_best_of_n
-from digend.wire.records import Notice, StepRecord
+from digend.wire.records import EvaluationRecord, Notice, StepRecord
 from digend.wire.tasks import CommitTask, SampleScore, ScoreTask, TaskBody, UpdateTask
 from tests.broker.audit import audit, planned_pairs, steps_of, trained_pairs
 from tests.broker.support import (
@@ -24,6 +24,7 @@ from tests.broker.support import (
     TRAINER,
     S,
     bodies,
+    evaluation,
     finished,
     job,
     last_state,
@@ -165,7 +166,32 @@ def test_a_step_without_survivors_closes_without_a_version() -> None:
     assert [bool(record.skipped) for record in records] == [False, True, False]
     assert (records[1].z, records[1].z0) == (0, 32)
     assert [step.global_step for step in steps_of(simulation, spec)] == [0, 2], "nothing was asked of the trainer"
-    assert last_state(simulation)[0] == "completed"
+    assert last_state(simulation) == ("completed", "2 of 3 global steps trained")
+    assert records[1].skipped == "no sample survived scoring (16 of 16 masked: down)"
+
+
+NOTHING_TRAINED = "no global step trained: no sample survived scoring (16 of 16 masked: down)"
+
+
+@pytest.mark.parametrize("max_skipped", [3, 2], ids=["too few to be held", "would be held"])
+def test_a_job_without_any_update_fails(max_skipped: int) -> None:
+    spec = job(num_global_steps=2, max_skipped_steps=max_skipped, evaluation=evaluation(1))
+    simulation = finished(spec, 2, scorer=everything_of({0, 1}))
+    assert last_state(simulation) == ("failed", NOTHING_TRAINED)
+    assert [body.label for body in bodies(simulation, EvaluationRecord)] == ["before"]
+    audit(simulation, spec, masked=True)
+
+
+def test_so_does_one_that_was_paused_and_resumed() -> None:
+    spec = job(num_global_steps=2, checkpoint_every=0)
+    simulation = simulate(spec, 2, scorer=everything_of({0, 1}))
+    simulation.run(until=lambda: simulation.now_ns > 2 * S)
+    simulation.ask(PauseRequested(job="j1"))
+    simulation.run(until=lambda: simulation.job("j1").state == "paused", limit_ns=500 * S)
+    assert simulation.job("j1").global_step == 1
+    simulation.ask(ResumeRequested(job="j1"))
+    simulation.run(limit_ns=1000 * S)
+    assert last_state(simulation) == ("failed", NOTHING_TRAINED)
 
 
 def test_too_many_skipped_steps_in_a_row_fail_the_job() -> None:
@@ -188,14 +214,14 @@ def held() -> Simulation:
 def test_or_hold_it_until_somebody_lets_it_go_on() -> None:
     simulation = held()
     simulation.run(until=lambda: simulation.now_ns > 300 * S)
-    why = "2 global steps in a row were skipped: no sample survived scoring"
+    why = "2 global steps in a row were skipped: no sample survived scoring (16 of 16 masked: down)"
     assert last_state(simulation) == ("held", f"{why}; digenctl resume j1 lets it go on")
     assert simulation.job("j1").global_step == 3
     assert not simulation.core.state.leases
     simulation.ask(ResumeRequested(job="j1"))
     simulation.run(limit_ns=1000 * S)
     simulation.settle()
-    assert last_state(simulation) == ("completed", "")
+    assert last_state(simulation) == ("completed", "3 of 5 global steps trained")
     assert [bool(record.skipped) for record in bodies(simulation, StepRecord)] == [False, True, True, False, False]
     assert simulation.replay() is None
 

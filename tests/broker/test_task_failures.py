@@ -104,7 +104,19 @@ def test_a_gradient_that_is_not_finite_skips_the_step() -> None:
         (0, "the gradient of transformer/x is not finite"),
         (1, None),
     ]
-    assert last_state(simulation) == ("completed", "")
+    assert last_state(simulation) == ("completed", "1 of 2 global steps trained")
+
+
+def test_where_no_gradient_of_a_job_was_finite_it_fails() -> None:
+    def tamper(shell: Shell, task: TaskBody, result: ResultBody) -> ResultBody | TaskError:
+        if isinstance(result, CommitResult):
+            shell.engine.drop(result)
+            return replace(result, weights=None, skipped="the gradient of transformer/x is not finite")
+        return result
+
+    simulation = finished(job(num_global_steps=1), tamper=tamper)
+    why = "no global step trained: the gradient of transformer/x is not finite"
+    assert last_state(simulation) == ("failed", why)
 
 
 def test_gradients_that_never_agree_end_the_job() -> None:

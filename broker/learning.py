@@ -1,0 +1,42 @@
+"""Whether a job learns anything, in words: how many of its global steps made an update, and why one made none.
+
+Owns these words and the rule that a job without a single update has failed. Must not know how a step is closed.
+Invariant: a global step made an update if, and only if, the policy version grew with it.
+"""
+
+from broker.microbatch import MicroBatch
+from broker.scoring import usable
+from broker.state import Job
+
+_MAX_CHARS = 160
+"""Of why a sample could not be scored, inside a sentence; the warning of its micro-batch has it whole."""
+
+
+def none_survived(batches: list[MicroBatch]) -> str:
+    """Why nothing of a global step could be trained on."""
+    scores = [score for batch in batches for score in batch.scores().values()]
+    failed = [score.failure or "the reward is not finite" for score in scores if not usable(score)]
+    why = f" ({len(failed)} of {len(scores)} masked: {_short(failed[0])})" if failed else ""
+    return f"no sample survived scoring{why}"
+
+
+def never_trained(job: Job) -> bool:
+    """Whether all its global steps are over, and none of them made an update."""
+    return job.global_step == job.spec.num_global_steps and _num_trained(job) == 0
+
+
+def steps_trained(job: Job) -> str:
+    """Of a job that is complete: `3 of 5 global steps trained`; "" where all were."""
+    done = job.global_step - job.spec.first_global_step
+    trained = _num_trained(job)
+    return f"{trained} of {done} global steps trained" if trained < done else ""
+
+
+def _num_trained(job: Job) -> int:
+    """A fork's version and global step begin at those of the checkpoint that it starts from."""
+    return job.version - (job.spec.origin.version if job.spec.origin else 0)
+
+
+def _short(text: str) -> str:
+    line = " ".join(text.split())
+    return line if len(line) <= _MAX_CHARS else f"{line[: _MAX_CHARS - 3]}..."
