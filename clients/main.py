@@ -100,10 +100,9 @@ Exit codes: 0 ok, 1 the job failed or was cancelled, 2 usage, 3 degraded (status
 @click.option("--address", hidden=True)
 @click.option("--node", hidden=True)
 @click.option("--key", hidden=True)
-@click.pass_context
-def cli(ctx: click.Context, address: str | None, node: str | None, key: str | None) -> None:
+def cli(address: str | None, node: str | None, key: str | None) -> None:
     """Submit jobs to a digend driver and see what becomes of them."""
-    ctx.obj = {"address": address, "node": node, "key": key}
+    # What is said before the verb is read from this context's params (clients.reaching).
 
 
 def main(args: Sequence[str] | None = None) -> None:

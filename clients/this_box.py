@@ -36,7 +36,7 @@ class ThisBox:
 def given_node() -> str | None:
     """--node of this command, before the verb or behind it."""
     context = click.get_current_context(silent=True)
-    given = [context.params.get("node"), (context.find_root().obj or {}).get("node")] if context else []
+    given = [context.params.get("node"), context.find_root().params.get("node")] if context else []
     return next((path for path in given if path), None)
 
 

@@ -4,7 +4,6 @@ A verb is a function `(driver, output, **its own arguments) -> int | None`; `ver
 lists something is `@tabular(COLUMNS)` besides, and prints with `output.listing(COLUMNS, items)`.
 """
 
-import os
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial, wraps
@@ -12,11 +11,9 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from clients.address import ClientSettings, client_settings
-from clients.admission import find_security
 from clients.columns import WIDE, Column, UnknownColumn, columns_of
 from clients.output import Output
-from digend.config.layers import Places
+from clients.reaching import reach
 from digend.exitcodes import ExitCode
 from digend.printable import printable
 
@@ -27,8 +24,8 @@ Function = Callable[..., Any]
 
 _OPTIONS = (
     click.option("--address", metavar="ADDRESS", help="The driver, ipc://PATH or tcp://HOST:PORT."),
-    click.option("--node", metavar="NODE.toml", help="A node file that says where the driver is."),
-    click.option("--key", metavar="KEY.toml", help="Your private key, for a driver on another box."),
+    click.option("--node", metavar="NODE.toml", type=click.Path(), help="A node file that says where the driver is."),
+    click.option("--key", metavar="KEY.toml", type=click.Path(), help="Your private key, for a driver on another box."),
     click.option(
         "--reply-timeout",
         type=click.FloatRange(min=0.05),
@@ -78,17 +75,13 @@ def verb(example: str, *, name: str = "", patient: bool = False) -> Callable[[Fu
             address: str | None, node: str | None, key: str | None, reply_timeout: float | None, **rest: Any
         ) -> None:
             context = click.get_current_context()
-            given = (context.find_root().obj or {}) if address is None and node is None else {}
             output = Output(rest.pop("as_json"), not rest.pop("no_header", False), rest.pop("columns", None))
             try:
-                from clients.api import Digend
-
-                settings = _settings(node or given.get("node"))
-                output = replace(output, header=output.header and settings.header)
-                where = address or given.get("address") or settings.address
-                security = find_security(key or given.get("key"), settings.keys, where)
-                timeout_s = reply_timeout or settings.reply_timeout_s
-                code = _call(function, partial(Digend, where, timeout_s, security), patient, output, rest)
+                reached = reach(context, address, node, key)
+                for warning in reached.settings.warnings:
+                    click.echo(f"digenctl: {warning}", err=True)
+                output = replace(output, header=output.header and reached.settings.header)
+                code = _call(function, partial(reached.connect, reply_timeout), patient, output, rest)
             except click.ClickException:
                 raise
             except Exception as error:
@@ -103,13 +96,6 @@ def verb(example: str, *, name: str = "", patient: bool = False) -> Callable[[Fu
         )
 
     return decorate
-
-
-def _settings(node: str | None) -> ClientSettings:
-    settings = client_settings(Places.of(node, environ=os.environ))
-    for warning in settings.warnings:
-        click.echo(f"digenctl: {warning}", err=True)
-    return settings
 
 
 def _call(

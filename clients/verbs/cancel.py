@@ -2,6 +2,7 @@
 
 import click
 
+from clients import completing
 from clients.api import Digend
 from clients.output import Output
 from clients.verb import dry, verb
@@ -13,7 +14,7 @@ EXAMPLE = """  digenctl cancel sweep-3
 
 
 @verb(EXAMPLE)
-@click.argument("job", metavar="ID")
+@click.argument("job", metavar="ID", shell_complete=completing.jobs)
 @click.option(
     "--after",
     type=click.Choice(["now", "micro-batch", "global-step"]),

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from clients import completing
 from clients.api import Digend
 from clients.output import Output
 from clients.verb import verb
@@ -24,7 +25,7 @@ EXAMPLE = """\
 
 
 @verb(EXAMPLE, patient=True)
-@click.argument("jobs", metavar="JOB JOB...", nargs=-1, required=True)
+@click.argument("jobs", metavar="JOB JOB...", nargs=-1, required=True, shell_complete=completing.jobs)
 def command(driver: Digend, output: Output, jobs: tuple[str, ...]) -> ExitCode:
     """Compare jobs: configuration where it differs, evaluations, time by stage, bubbles, digests of weights.
 

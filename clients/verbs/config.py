@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from clients import completing
 from clients.output import Output
 from clients.verb import failed
 from digend.exitcodes import ExitCode
@@ -17,9 +18,21 @@ if TYPE_CHECKING:
     from digend.config.layers import Places
 
 _OPTIONS = (
-    click.option("--node", metavar="NODE.toml", help="A node file, in place of those in /etc/digend and your own."),
+    click.option(
+        "--node",
+        metavar="NODE.toml",
+        type=click.Path(),
+        help="A node file, in place of those in /etc/digend and your own.",
+    ),
     click.option("--system", is_flag=True, help="What units read: the files in /etc/digend, not your own."),
-    click.option("--set", "flags", multiple=True, metavar="KEY=VALUE", help="Change a setting; repeatable."),
+    click.option(
+        "--set",
+        "flags",
+        multiple=True,
+        metavar="KEY=VALUE",
+        shell_complete=completing.set_settings,
+        help="Change a setting; may be repeated.",
+    ),
     click.option("--json", "as_json", is_flag=True, help="Print JSON, with a schema version."),
 )
 
@@ -45,7 +58,7 @@ def _reading(example: str) -> Callable[[Callable[..., int]], click.Command]:
             from digend.config.layers import Places
 
             context = click.get_current_context()
-            node = node or (context.find_root().obj or {}).get("node")
+            node = node or context.find_root().params.get("node")
             output = Output(as_json=as_json)
             try:
                 places = Places.of(node, system=system, flags=flags, environ=os.environ)
@@ -68,7 +81,7 @@ def _reading(example: str) -> Callable[[Callable[..., int]], click.Command]:
     "  digenctl config show --origin\n  digenctl config show timing\n"
     "  DIGEND_LOG_LEVEL=debug digenctl config show log_level"
 )
-@click.argument("key", metavar="[SECTION.KEY]", required=False)
+@click.argument("key", metavar="[SECTION.KEY]", required=False, shell_complete=completing.settings)
 @click.option("--origin", is_flag=True, help="Also say where each value comes from.")
 def _show(places: "Places", output: Output, key: str | None, origin: bool) -> int:
     """Every effective setting, or those of one key or table. Secrets are masked."""
@@ -108,7 +121,7 @@ def _text(setting: "Setting") -> str:
 
 
 @_reading("  digenctl config check\n  digenctl config check job.toml node.toml\n  digenctl config check --system")
-@click.argument("files", metavar="[FILES]...", nargs=-1)
+@click.argument("files", metavar="[FILES]...", nargs=-1, type=click.Path())
 def _check(places: "Places", output: Output, files: tuple[str, ...]) -> int:
     """Find all mistakes of all files: those given (job or node files), else those that are read here.
 

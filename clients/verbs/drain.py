@@ -2,6 +2,7 @@
 
 import click
 
+from clients import completing
 from clients.api import Digend
 from clients.output import Output
 from clients.verb import dry, verb
@@ -12,7 +13,7 @@ EXAMPLE = """  digenctl drain box-b -m 'new kernel' --wait
 
 
 @verb(EXAMPLE)
-@click.argument("target", metavar="NODE")
+@click.argument("target", metavar="NODE", shell_complete=completing.boxes_and_workers)
 @click.option(
     "-m", "--message", "why", required=True, metavar="WHY", help="Shown beside the node till it is undrained."
 )
@@ -25,6 +26,8 @@ def command(driver: Digend, output: Output, target: str, why: str, waited: bool,
     trainer is drained finishes its global step and is paused until `digenctl undrain`. It stays drained, whatever
     restarts.
     """
+    if not why.strip():
+        raise click.BadParameter("say why, for whoever finds it drained", param_hint="-m")
     from clients.asking import report
     from clients.draining import wait_until_drained
 

@@ -2,6 +2,7 @@
 
 import click
 
+from clients import completing
 from clients.api import Digend
 from clients.output import Output
 from clients.run_place import records_of
@@ -9,15 +10,21 @@ from clients.verb import verb
 
 EXAMPLE = """\
   digenctl explain
-  digenctl explain runs/shapes-flow-grpo-001 --step 2
+  digenctl explain runs/shapes-flow-grpo-001 --global-step 2
   digenctl explain bubble 123 --job shapes
   digenctl explain bubble box/trainer/0@12.345 --json
 """
 
 
 @verb(EXAMPLE, patient=True)
-@click.argument("what", metavar="[JOB | bubble ID]", nargs=-1)
-@click.option("--step", type=click.IntRange(min=1), metavar="N", help="Decisions of this global step, not of the last.")
+@click.argument("what", metavar="[JOB | bubble ID]", nargs=-1, shell_complete=completing.jobs)
+@click.option(
+    "--global-step",
+    "step",
+    type=click.IntRange(min=1),
+    metavar="N",
+    help="Decisions of this global step, not the last.",
+)
 @click.option("--job", metavar="JOB", help="Whose bubble; the newest's that has begun if none.")
 def command(driver: Digend, output: Output, what: tuple[str, ...], step: int | None, job: str | None) -> None:
     """Explain the decisions of a job's strategy, or one bubble.
@@ -39,7 +46,7 @@ def _wanted(what: tuple[str, ...], step: int | None, job: str | None) -> tuple[s
         if len(what) != 2:
             raise click.UsageError("bubble: which one? digenctl explain JOB lists them")
         if step is not None:
-            raise click.UsageError("--step is for a job, not for a bubble")
+            raise click.UsageError("--global-step is for a job, not for a bubble")
         return job, what[1]
     if len(what) > 1 or (what and job is not None):
         raise click.UsageError("explain takes one job, or: bubble ID")

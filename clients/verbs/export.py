@@ -4,6 +4,7 @@ from pathlib import Path
 
 import click
 
+from clients import completing
 from clients.api import Digend
 from clients.output import Output
 from clients.verb import verb
@@ -19,7 +20,7 @@ EXAMPLE = """  digenctl export shapes-001 my-pipeline
 
 
 @verb(EXAMPLE, patient=True)
-@click.argument("job", metavar="JOB")
+@click.argument("job", metavar="JOB", shell_complete=completing.jobs)
 @click.argument("folder", metavar="DIR", type=click.Path(path_type=Path))
 @click.option("--global-step", type=click.IntRange(min=0), help="Of which checkpoint; the newest if none.")
 @click.option("--ema", is_flag=True, help="The moving average instead of the weights.")

@@ -2,20 +2,28 @@
 
 import click
 
+from clients import completing
 from clients.api import Digend
 from clients.output import Output
 from clients.verb import dry, verb
 from digend.exitcodes import ExitCode
 
-EXAMPLE = """  digenctl fork shapes-001 --at-step 10 --set training.learning_rate=1e-4
-  digenctl fork shapes-001 --at-step 10 --set training.global_steps=40 --id longer --watch
-  digenctl fork shapes-001 --at-step 10 --set seed=3 --json"""
+EXAMPLE = """  digenctl fork shapes-001 --global-step 10 --set training.learning_rate=1e-4
+  digenctl fork shapes-001 --global-step 10 --set training.global_steps=40 --id longer --watch
+  digenctl fork shapes-001 --global-step 10 --set seed=3 --json"""
 
 
 @verb(EXAMPLE, patient=True)
-@click.argument("parent", metavar="JOB")
-@click.option("--at-step", "global_step", type=click.IntRange(min=1), required=True, help="Of which checkpoint.")
-@click.option("--set", "overrides", multiple=True, metavar="KEY=VALUE", help="Change a key; may be repeated.")
+@click.argument("parent", metavar="JOB", shell_complete=completing.jobs)
+@click.option("--global-step", "global_step", type=click.IntRange(min=1), required=True, help="Of which checkpoint.")
+@click.option(
+    "--set",
+    "overrides",
+    multiple=True,
+    metavar="KEY=VALUE",
+    shell_complete=completing.job_keys,
+    help="Change a key; may be repeated.",
+)
 @click.option("--id", "job", metavar="ID", help="The new job's id; repeating the same fork is then safe.")
 @dry
 @click.option("--watch", "watched", is_flag=True, help="Follow the new job until it is over.")
@@ -33,7 +41,7 @@ def command(
 
     Weights, optimizer, averages, policy version and the place among the prompts are taken over; global steps go on from
     there. A key that makes the checkpoint unusable is refused. Paths in --set are relative to this folder. A wrong
-    --at-step names the checkpoints there are.
+    --global-step names the checkpoints there are.
     """
     from clients.watching import watch
 

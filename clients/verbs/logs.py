@@ -4,6 +4,7 @@ from datetime import UTC, datetime
 
 import click
 
+from clients import completing
 from clients.api import Digend
 from clients.log_lines import LEVELS, since_of
 from clients.output import Output
@@ -25,7 +26,7 @@ def _moment(ctx: click.Context, param: click.Parameter, value: str | None) -> da
 
 
 @verb(EXAMPLE, patient=True)
-@click.argument("what", metavar="[JOB | WORKER]", required=False)
+@click.argument("what", metavar="[JOB | WORKER]", required=False, shell_complete=completing.jobs_and_workers)
 @click.option("-f", "--follow", is_flag=True, help="Go on with what is logged from now on, until Ctrl-C.")
 @click.option("--since", callback=_moment, metavar="WHEN", help="Not older: 90s, 10m, 2h, 3d, or a date in UTC.")
 @click.option("--level", type=click.Choice(LEVELS), default="debug", help="This level and worse.")

@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from clients import completing
 from digend.exitcodes import ExitCode
 
 if TYPE_CHECKING:
@@ -22,10 +23,25 @@ Examples:
 
 
 @click.command("plan", epilog=EXAMPLE)
-@click.argument("path", metavar="JOB.toml")
-@click.option("--nodes", multiple=True, metavar="NODE.toml", help="A node file; may be repeated: who could work.")
-@click.option("--from-run", "runs", multiple=True, metavar="runs/ID", help="A run that measured; may be repeated.")
-@click.option("--times", metavar="TIMES.toml", help="Times, by pool or by worker (docs/planning.md).")
+@click.argument("path", metavar="JOB.toml", type=click.Path())
+@click.option(
+    "--nodes",
+    multiple=True,
+    metavar="NODE.toml",
+    type=click.Path(),
+    help="A node file; may be repeated: who could work.",
+)
+@click.option(
+    "--from-run",
+    "runs",
+    multiple=True,
+    metavar="runs/ID",
+    type=click.Path(),
+    help="A run that measured; may be repeated.",
+)
+@click.option(
+    "--times", metavar="TIMES.toml", type=click.Path(), help="Times, by pool or by worker (docs/planning.md)."
+)
 @click.option("--generate", type=float, metavar="g", help="The generator pool generates a micro-batch of the job.")
 @click.option("--assist", type=float, metavar="h", help="The trainer generates one.")
 @click.option("--update", type=float, metavar="t", help="The trainer updates on one, at training.timestep_width.")
@@ -39,7 +55,14 @@ Examples:
 @click.option(
     "--bandwidth", type=click.FloatRange(min=0, min_open=True), metavar="GB/s", help="What a rank sends to the others."
 )
-@click.option("--set", "overrides", multiple=True, metavar="KEY=VALUE", help="Change a key of the job; repeatable.")
+@click.option(
+    "--set",
+    "overrides",
+    multiple=True,
+    metavar="KEY=VALUE",
+    shell_complete=completing.job_keys,
+    help="Change a key of the job; may be repeated.",
+)
 @click.option("--json", "as_json", is_flag=True, help="Print JSON, with a schema version.")
 def command(
     path: str,

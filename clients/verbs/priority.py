@@ -2,13 +2,14 @@
 
 import click
 
+from clients import completing
 from clients.api import Digend
 from clients.output import Output
 from clients.verb import dry, verb
 
 
 @verb("  digenctl priority sweep-3 5\n  digenctl priority sweep-3 -- -1")
-@click.argument("job", metavar="ID")
+@click.argument("job", metavar="ID", shell_complete=completing.jobs)
 @click.argument("priority", metavar="N", type=click.IntRange(-1000, 1000))
 @dry
 def command(driver: Digend, output: Output, job: str, priority: int, dry_run: bool) -> None:

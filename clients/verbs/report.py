@@ -2,6 +2,7 @@
 
 import click
 
+from clients import completing
 from clients.api import Digend
 from clients.output import Output
 from clients.verb import verb
@@ -9,7 +10,7 @@ from digend.exitcodes import ExitCode
 
 
 @verb("  digenctl report\n  digenctl report shapes-001 --open\n  digenctl report runs/shapes-001 --json", patient=True)
-@click.argument("job", metavar="[JOB]", required=False)
+@click.argument("job", metavar="[JOB]", required=False, shell_complete=completing.jobs)
 @click.option("--open", "opened", is_flag=True, help="Open it in a browser.")
 def command(driver: Digend, output: Output, job: str | None, opened: bool) -> ExitCode:
     """Say where a job's report is: curves, pictures, stages and what became of it, in one HTML file.

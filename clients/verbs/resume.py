@@ -2,13 +2,14 @@
 
 import click
 
+from clients import completing
 from clients.api import Digend
 from clients.output import Output
 from clients.verb import dry, verb
 
 
 @verb("  digenctl resume sweep-3\n  digenctl resume sweep-3 --dry-run")
-@click.argument("job", metavar="ID")
+@click.argument("job", metavar="ID", shell_complete=completing.jobs)
 @dry
 def command(driver: Digend, output: Output, job: str, dry_run: bool) -> None:
     """Put a paused job, by its ID or the beginning of one, back into the queue.

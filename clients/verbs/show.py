@@ -5,6 +5,7 @@ from collections.abc import Iterator, Mapping, Sequence
 
 import click
 
+from clients import completing
 from clients.api import Digend
 from clients.jobs import name_of
 from clients.output import Output
@@ -22,7 +23,7 @@ def command() -> None:
 
 
 @verb("  digenctl show job\n  digenctl show job sweep-3 --json", name="job")
-@click.argument("job", metavar="[ID]", required=False)
+@click.argument("job", metavar="[ID]", required=False, shell_complete=completing.jobs)
 def _job(driver: Digend, output: Output, job: str | None) -> None:
     """All about a job; the newest where no ID (or beginning of one) is given."""
     detail = driver.job(job)
@@ -41,7 +42,7 @@ def _job(driver: Digend, output: Output, job: str | None) -> None:
 
 
 @verb("  digenctl show node laptop/trainer/0\n  digenctl show node laptop/t --json", name="node")
-@click.argument("worker", metavar="NAME")
+@click.argument("worker", metavar="NAME", shell_complete=completing.workers)
 def _node(driver: Digend, output: Output, worker: str) -> None:
     """All about a worker, by its name or the beginning of one."""
     nodes = {each.name: each for each in driver.nodes()}

@@ -5,6 +5,8 @@ from typing import TYPE_CHECKING
 
 import click
 
+from clients import completing
+
 if TYPE_CHECKING:
     from broker.schedule.report import Simulated
     from broker.schedule.simulate import Setup
@@ -39,6 +41,7 @@ Examples:
     default="planned",
     show_default=True,
     metavar="NAME",
+    shell_complete=completing.strategies,
     help="never, always, static:N, bts or planned.",
 )
 @click.option("--trace", type=click.Path(dir_okay=False), metavar="FILE", help="Write the timeline for Perfetto.")

@@ -58,7 +58,7 @@ def lines(status: StatusView, job: JobView | None) -> Iterator[str]:
         yield f"traffic  tensors of {plural(clear, 'worker')} go in the clear, on a network that was said to be trusted"
     for drain in status.drains:
         by = f" by {drain.by}" if drain.by else ""
-        yield f"drained  {drain.target} since {age(drain.age_s)}{by}: {drain.why}"
+        yield f"drained  {drain.target} for {age(drain.age_s)}{by}" + (f": {drain.why}" if drain.why else "")
     for problem in status.problems:
         yield f"problem  {problem}"
 

@@ -2,6 +2,7 @@
 
 import click
 
+from clients import completing
 from clients.api import Digend
 from clients.output import Output
 from clients.story_time import COLUMNS, rows, utc
@@ -18,7 +19,7 @@ EXAMPLE = """\
 
 
 @verb(EXAMPLE)
-@click.argument("subject", metavar="[ID]", required=False)
+@click.argument("subject", metavar="[ID]", required=False, shell_complete=completing.jobs_and_workers)
 @click.option("--utc", "absolute", is_flag=True, help="Times as dates, not as seconds after the first.")
 @tabular(COLUMNS)
 def command(driver: Digend, output: Output, subject: str | None, absolute: bool) -> ExitCode:

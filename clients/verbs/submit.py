@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from clients import completing
 from clients.api import Digend
 from clients.output import Output
 from clients.verb import dry, verb
@@ -25,9 +26,16 @@ EXAMPLE = """  digenctl submit configs/jobs/shapes-flow-grpo.toml --watch
 
 
 @verb(EXAMPLE, patient=True)
-@click.argument("path", metavar="JOB.toml")
+@click.argument("path", metavar="JOB.toml", type=click.Path())
 @click.option("--id", "job", metavar="ID", help="The job's id; repeating the same submit is then safe.")
-@click.option("--set", "overrides", multiple=True, metavar="KEY=VALUE", help="Change a key; may be repeated.")
+@click.option(
+    "--set",
+    "overrides",
+    multiple=True,
+    metavar="KEY=VALUE",
+    shell_complete=completing.job_keys,
+    help="Change a key; may be repeated.",
+)
 @click.option("--check", "only_checked", is_flag=True, help="Check the file, submit nothing; needs no driver.")
 @click.option(
     "--priority",

@@ -2,13 +2,14 @@
 
 import click
 
+from clients import completing
 from clients.api import Digend
 from clients.output import Output
 from clients.verb import dry, verb
 
 
 @verb("  digenctl undrain box-b\n  digenctl undrain box-b --dry-run")
-@click.argument("target", metavar="NODE")
+@click.argument("target", metavar="NODE", shell_complete=completing.boxes_and_workers)
 @dry
 def command(driver: Digend, output: Output, target: str, dry_run: bool) -> None:
     """Give work again to the workers of a drained NODE, or to one worker, by its name or the beginning of one.
@@ -18,4 +19,8 @@ def command(driver: Digend, output: Output, target: str, dry_run: bool) -> None:
     from clients.asking import report
 
     changed = driver.undrain(target, dry_run=dry_run)
-    report(output, changed, f"{changed.name} is not drained", dry_run=dry_run)
+    if changed.state:
+        sentence = f"{changed.name} is still {changed.state}"
+    else:
+        sentence = f"{changed.name} is " + ("undrained" if changed.changes else "not drained")
+    report(output, changed, sentence + (f": {changed.reason}" if changed.reason else ""), dry_run=dry_run)

@@ -2,13 +2,14 @@
 
 import click
 
+from clients import completing
 from clients.api import Digend
 from clients.output import Output
 from clients.verb import verb
 
 
 @verb("  digenctl wait sweep-3 --timeout 3600 && echo done", patient=True)
-@click.argument("job", metavar="[ID]", required=False)
+@click.argument("job", metavar="[ID]", required=False, shell_complete=completing.jobs)
 @click.option("--timeout", type=click.FloatRange(min=0), default=float("inf"), help="Seconds; for ever if none.")
 def command(driver: Digend, output: Output, job: str | None, timeout: float) -> int:
     """Wait until a job is over; the newest where no ID (or beginning of one) is given.

@@ -2,13 +2,14 @@
 
 import click
 
+from clients import completing
 from clients.api import Digend
 from clients.output import Output
 from clients.verb import verb
 
 
 @verb("  digenctl watch\n  digenctl watch shapes --json | jq .record.body.reward_mean", patient=True)
-@click.argument("job", metavar="[ID]", required=False)
+@click.argument("job", metavar="[ID]", required=False, shell_complete=completing.jobs)
 def command(driver: Digend, output: Output, job: str | None) -> int:
     """Follow a job until it is over; the newest where no ID (or beginning of one) is given.
 

@@ -84,11 +84,21 @@ def _target(wanted: str, known: Sequence[str]) -> str:
 def state_of(asked: Change, name: str, queries: Queries, state: State) -> tuple[str, str]:
     """How what was asked about stands after it, and why."""
     if isinstance(asked, Drain | Undrain):
-        drain = state.drains.get(name)
-        if drain is None:
-            return "", ""
-        workers = [worker for worker in state.workers.values() if name in (worker.name, worker.node)]
-        busy = any(standing(state, worker) == "draining" for worker in workers)
-        return "draining" if busy else "drained", drain.because.strip(": ")
+        return _standing_of(name, state)
     view = queries.view(state, name)
     return view.state, view.reason
+
+
+def _standing_of(name: str, state: State) -> tuple[str, str]:
+    """A worker may be drained with its node, and a node's worker by its own name."""
+    drain = state.drains.get(name) or state.drains.get(node_of(name))
+    if drain is None:
+        left = [target for target in state.drains if node_of(target) == name]
+        return "", f"drained by name: {', '.join(left)}" if left else ""
+    workers = [worker for worker in state.workers.values() if name in (worker.name, worker.node)]
+    busy = any(standing(state, worker) == "draining" for worker in workers)
+    because = drain.because.strip(": ")
+    return (
+        "draining" if busy else "drained",
+        because if drain.target == name else f"with its node {drain.target} {because}",
+    )

@@ -100,7 +100,7 @@ your file: `#:schema ./node.json`.
 
 - A role runs here if its table is there: `[driver]`, `[generator]`, `[trainer]`, `[reward]`; an empty table takes the
   defaults. The recorder has no keys, so it is switched on by `recorder = true`. A cluster has one driver
-  and one recorder; each job that runs has a trainer of its own, and a node has at most one.
+  and one recorder; each job that runs has a trainer of its own, or several (`training.ranks`).
 - That of an `ipc://` address is a path too. A socket's path has at most 107 bytes.
 - Addresses are `ipc://`, on this machine (127.0.0.1), or, with `[keys]`, anywhere: then all TCP is encrypted, and only
   listed keys get in ([Two boxes](operate.md#two-boxes)). A host name is looked up as IPv4; an IPv6 address is written

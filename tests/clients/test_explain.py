@@ -59,7 +59,7 @@ def test_a_job_for_a_program(digenctl: Digenctl, run_folder: str) -> None:
     assert parsed["answers"]["update"] == 36
     assert {"worker", "cause", "seconds", "share", "count", "remedy"} == parsed["bubbles"][0].keys()
     assert parsed["decisions"][0]["then"]["what"] == "assist"
-    first = document(digenctl("explain", run_folder, "--step", "1", "--json").stdout)
+    first = document(digenctl("explain", run_folder, "--global-step", "1", "--json").stdout)
     assert {each["global_step"] for each in first["decisions"]} == {1}
 
 
@@ -90,10 +90,10 @@ def test_of_a_driver(digenctl: Digenctl, canned: Canned, run_folder: str, record
     ("args", "code", "message"),
     [
         (("runs/none",), 5, "no run at runs/none"),
-        (("runs/j1", "--step", "9"), 5, "no decision of global step 9"),
+        (("runs/j1", "--global-step", "9"), 5, "no decision of global step 9"),
         (("bubble", "0", "--job", "runs/j1"), 5, "no bubble '0' in job j1"),
         (("bubble",), 2, "which one?"),
-        (("bubble", "1", "--step", "2"), 2, "--step is for a job"),
+        (("bubble", "1", "--global-step", "2"), 2, "--global-step is for a job"),
         (("a", "b"), 2, "one job"),
         (("shapes",), 69, "no driver"),
     ],

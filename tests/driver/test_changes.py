@@ -143,6 +143,20 @@ async def test_a_drain_outlives_restarts_also_into_a_new_segment(tmp_path: Path)
         assert (await status(client)).drains == ()
 
 
+async def test_a_worker_that_is_drained_with_its_node_too_stays_so(tmp_path: Path) -> None:
+    node, generator = node_of(tmp_path), "n/generator/0"
+    async with running(node), workers(node), client_of(node) as client:
+        await ask(client, Drain, target=generator, by="ann", why="its fan")
+        await ask(client, Drain, target="n", by="bob", why="new kernel")
+        still = await ask(client, Undrain, target=generator)
+        assert (still.state, still.reason) == ("drained", "with its node n by bob: new kernel")
+        await ask(client, Drain, target=generator, by="ann", why="its fan")
+        left = await ask(client, Undrain, target="n")
+        assert (left.state, left.reason) == ("", f"drained by name: {generator}")
+        assert [change.name for change in left.changes if not change.after] == ["n/trainer/0"]
+        assert (await ask(client, Undrain, target=generator)).reason == ""
+
+
 async def test_the_driver_answers_while_a_cancelled_worker_ignores_it(tmp_path: Path) -> None:
     """A worker that never stops: the job is over at once, whoever asks is answered, and the next job starts."""
     node = node_of(tmp_path)

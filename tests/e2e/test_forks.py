@@ -42,7 +42,7 @@ def parent(cluster: Cluster) -> Run:
 
 @pytest.fixture(scope="module")
 def fork(cluster: Cluster, parent: Run) -> Run:
-    done = cluster.ctl("fork", "parent", "--at-step", "1", "--id", "child", "--json")
+    done = cluster.ctl("fork", "parent", "--global-step", "1", "--id", "child", "--json")
     assert json.loads(done.stdout)["parent"] == "parent"
     return cluster.completed("child")
 
