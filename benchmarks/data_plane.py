@@ -8,8 +8,9 @@ into the object store by one actor and got by another, where `--ray-python` name
 (python -m venv /tmp/rayenv && /tmp/rayenv/bin/pip install ray numpy). Owner and consumer are processes of their own.
 
 `ready` is what the owner does before anybody can ask (digests; the store's copy), `pull` the way of the bytes, of which
-plain's share is told. CPU seconds are of owner and consumer together. Copies: by how much the peak memory of both
-processes grew, in trajectories (not measured for ray, whose store is shared memory). Two minutes on two idle cores.
+plain's share is told. CPU seconds are of owner and consumer together. Copies: by how much the memory of both processes
+grew at most, in trajectories, from after a first trajectory of 64 KiB on (not measured for ray, whose store is shared
+memory). Two minutes on two idle cores.
 """
 
 import argparse
@@ -105,23 +106,25 @@ class RayPair:
 
 
 def measured(mib: int, rounds: int, ray: RayPair | None, folder: str) -> list[Row]:
-    """All ways at one size; the first round makes the connections and does not count."""
+    """All ways at one size. Two rounds do not count: the first, of small trajectories, makes the connections, and the
+    next takes memory from the system.
+    """
     pairs = {way: Pair(way, mib * MIB, folder) for way in WAYS if way != "ray"}
     ready: dict[str, list[float]] = {way: [] for way in WAYS}
     pull: dict[str, list[float]] = {way: [] for way in WAYS}
     cpu: dict[str, list[float]] = {way: [] for way in WAYS}
     grown: dict[str, float] = {}
-    for number in range(rounds + 1):
+    for number in range(-2, rounds):
         for way, pair in pairs.items():
             made, pulled = pair.once()
             grown[way] = (made.grown + pulled.grown) / pair.num_bytes
-            if number:
+            if number >= 0:
                 ready[way].append(made.seconds)
                 pull[way].append(pulled.seconds)
                 cpu[way].append(made.cpu_s + pulled.cpu_s)
         if ray is not None:
             ready_s, pull_s = ray.once(mib * MIB)
-            if number:
+            if number >= 0:
                 ready["ray"].append(ready_s)
                 pull["ray"].append(pull_s)
     for pair in pairs.values():

@@ -7,14 +7,14 @@ covers; no memory is taken before its size was checked against dtype, shape and 
 from collections.abc import Callable, Collection, Sequence
 
 from digend.net.addresses import BadAddress
-from digend.net.blob_limits import CHUNK_BYTES, MAX_MANIFEST_BYTES, MAX_PULL_BYTES, BlobCorrupt, BlobLost
+from digend.net.blob_limits import MAX_PULL_BYTES, BlobLost
+from digend.net.fetch import Fetch
 from digend.net.incoming import Incoming
 from digend.net.owner_link import OwnerLink
 from digend.net.security import Security
-from digend.net.swarm import Swarm, fetch
-from digend.wire.pulls import Manifest
+from digend.net.swarm import Swarm
 from digend.wire.refs import BlobRef
-from digend.wire.tensors import Array, BadTensor, digest_bytes, unpack_manifest
+from digend.wire.tensors import Array
 
 
 class BlobClient:
@@ -35,8 +35,7 @@ class BlobClient:
         link = self._link(ref, ref.owner)
         try:
             async with link.patience(timeout_s):
-                incoming = await self._incoming(link, ref, names)
-                await fetch(link, ref.id, incoming)
+                incoming = await Fetch(link, ref, names, self._max_bytes).run()
         except TimeoutError:
             raise self._silent(link, ref, timeout_s) from None
         return incoming.tensors()
@@ -57,7 +56,7 @@ class BlobClient:
         owner = self._link(ref, ref.owner)
         try:
             async with owner.patience(timeout_s):
-                incoming = await self._incoming(owner, ref, None)
+                incoming = await Fetch(owner, ref, None, self._max_bytes).manifest()
         except TimeoutError:
             raise self._silent(owner, ref, timeout_s) from None
         share(ref.id, incoming)
@@ -69,10 +68,6 @@ class BlobClient:
         for link in self._links.values():
             link.close()
         self._links.clear()
-
-    async def _incoming(self, link: OwnerLink, ref: BlobRef, names: Collection[str] | None) -> Incoming:
-        packed = await _packed_manifest(link, ref)
-        return Incoming(ref, packed, _manifest(packed, ref), names, self._max_bytes)
 
     def _link(self, ref: BlobRef, address: str) -> OwnerLink:
         link = self._links.get(address)
@@ -98,23 +93,3 @@ class BlobClient:
         if link.idle and self._links.get(link.owner) is link:
             del self._links[link.owner]
             link.close()
-
-
-async def _packed_manifest(link: OwnerLink, ref: BlobRef) -> bytes:
-    packed = bytearray()
-    total = 1
-    while len(packed) < total:
-        before = len(packed)
-        total = await (await link.ask(ref.id, "", before, CHUNK_BYTES, packed.extend))
-        if total > MAX_MANIFEST_BYTES or len(packed) == before:
-            raise BlobCorrupt(f"blob {ref.id}: {total} bytes of manifest, {len(packed)} came")
-    if digest_bytes(packed) != ref.digest:
-        raise BlobCorrupt(f"blob {ref.id}: its manifest has another digest than the reference")
-    return bytes(packed)
-
-
-def _manifest(packed: bytes, ref: BlobRef) -> Manifest:
-    try:
-        return unpack_manifest(packed)
-    except BadTensor as error:
-        raise BlobCorrupt(f"blob {ref.id}: {error}") from None

@@ -9,7 +9,7 @@ at the same address never has it.
 import os
 import socket
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from hashlib import blake2b
@@ -25,12 +25,13 @@ from digend.net.blob_limits import MAX_CHUNK_BYTES
 from digend.net.claims import AddressInUse
 from digend.net.doorway import Arrival, Doorway
 from digend.net.incoming import Incoming
+from digend.net.layout import Layout, Part
 from digend.net.porter import Refused
 from digend.net.security import Security
 from digend.net.spool import Spool, SpoolFull
 from digend.wire.codec import decode, encode
 from digend.wire.errors import Malformed, NotListed, ProtocolError
-from digend.wire.pulls import GetPieces, Pieces, Pull, Pulled, PullRefused
+from digend.wire.pulls import GetManifest, GetPieces, Pieces, Pull, Pulled, PullRefused
 from digend.wire.refs import BlobRef
 from digend.wire.tensors import Array, digest_bytes, manifest_of, pack_manifest
 from digend.wire.verbs import PULLERS, TO_OWNER
@@ -48,16 +49,13 @@ class Held:
     num_bytes: int
     on_disk: bool = False
 
-    def data(self, name: str) -> memoryview | None:
-        """The manifest for "", else a tensor's bytes."""
-        if not name:
-            return memoryview(self.manifest)
-        array = self.tensors.get(name)
-        return None if array is None else memoryview(array.data)
+    def layout(self, names: Sequence[str]) -> Layout:
+        """Of all tensors where none is named. Raises KeyError."""
+        return Layout({name: self.tensors[name].num_bytes for name in names or self.tensors})
 
-    def lacks(self, name: str, offset: int, size: int) -> bool:
-        """Whether some of these bytes of a blob of its own are not there: never."""
-        return False
+    def data(self, part: Part) -> memoryview | None:
+        """All bytes of a blob of its own are here."""
+        return memoryview(self.tensors[part.name].data)[part.begin : part.end]
 
     def pieces(self) -> bytes:
         """All are here."""
@@ -67,9 +65,12 @@ class Held:
 class Served(Protocol):
     """What `serve` answers from: a blob of this process, or one that it is still pulling (`Incoming`)."""
 
-    def data(self, name: str) -> memoryview | None: ...
+    @property
+    def manifest(self) -> bytes: ...
 
-    def lacks(self, name: str, offset: int, size: int) -> bool: ...
+    def layout(self, names: Sequence[str]) -> Layout: ...
+
+    def data(self, part: Part) -> memoryview | None: ...
 
     def pieces(self) -> bytes: ...
 
@@ -216,28 +217,49 @@ class BlobServer:
             if len(arrival.frames) != 1:
                 raise Malformed(f"{len(arrival.frames)} frames, not one")
             asked = decode(arrival.frames[0], TO_OWNER)
-            return self._pieces(asked) if isinstance(asked, GetPieces) else self._chunk(asked)
+            return self._answer(asked)
         except ProtocolError as error:
             return [encode(PullRefused(request="", reason=str(error)))]
+
+    def _answer(self, asked: GetManifest | Pull | GetPieces) -> list[Any]:
+        if isinstance(asked, Pull):
+            return self._chunk(asked)
+        return self._pieces(asked) if isinstance(asked, GetPieces) else self._manifest(asked)
+
+    @property
+    def _not_here(self) -> str:
+        return f"{self.instance} does not hold it (freed, or made in another life)"
+
+    def _manifest(self, asked: GetManifest) -> list[Any]:
+        held = self._served(asked.blob)
+        if held is None:
+            return _refusal(asked, self._not_here)
+        if not _sendable(asked):
+            return _refusal(asked, f"bytes {asked.offset} + {asked.size} cannot be sent at once")
+        end = asked.offset + asked.size
+        ahead = _first_bytes(held, asked) if asked.offset == 0 and end >= len(held.manifest) else []
+        header = encode(Pulled(request=asked.request, total=len(held.manifest)))
+        return [header, held.manifest[asked.offset : end], *ahead]
 
     def _chunk(self, pull: Pull) -> list[Any]:
         held = self._served(pull.blob)
         if held is None:
-            return _refusal(pull, f"{self.instance} does not hold it (freed, or made in another life)")
-        data = held.data(pull.name)
-        if data is None:
-            return _refusal(pull, f"it has no tensor {pull.name!r}")
-        if not (0 <= pull.offset <= len(data) and 0 <= pull.size <= MAX_CHUNK_BYTES):
+            return _refusal(pull, self._not_here)
+        if not _sendable(pull):
             return _refusal(pull, f"bytes {pull.offset} + {pull.size} cannot be sent at once")
-        if held.lacks(pull.name, pull.offset, pull.size):
+        try:
+            layout = held.layout(pull.names)
+        except KeyError as error:
+            return _refusal(pull, f"it has no tensor {error}")
+        chunk = _data(held, layout, pull.offset, pull.size)
+        if chunk is None:
             return _refusal(pull, f"bytes {pull.offset} + {pull.size} have not come yet")
-        chunk = data[pull.offset : pull.offset + pull.size]
-        return [encode(Pulled(request=pull.request, total=len(data))), chunk]
+        return [encode(Pulled(request=pull.request, total=layout.num_bytes)), *chunk]
 
     def _pieces(self, asked: GetPieces) -> list[Any]:
         held = self._served(asked.blob)
         if held is None:
-            return _refusal(asked, f"{self.instance} does not hold it")
+            return _refusal(asked, self._not_here)
         return [encode(Pieces(request=asked.request, held=held.pieces()))]
 
     def _served(self, blob: str) -> Served | None:
@@ -245,8 +267,31 @@ class BlobServer:
             return self._blobs.get(blob) or self._shared.get(blob)
 
 
-def _refusal(pull: Pull | GetPieces, reason: str) -> list[Any]:
-    return [encode(PullRefused(request=pull.request, reason=f"blob {pull.blob}: {reason}"))]
+def _refusal(asked: GetManifest | Pull | GetPieces, reason: str) -> list[Any]:
+    return [encode(PullRefused(request=asked.request, reason=f"blob {asked.blob}: {reason}"))]
+
+
+def _sendable(asked: GetManifest | Pull) -> bool:
+    ahead = asked.ahead if isinstance(asked, GetManifest) else 0
+    return asked.offset >= 0 and 0 <= asked.size <= MAX_CHUNK_BYTES and 0 <= ahead <= MAX_CHUNK_BYTES
+
+
+def _data(held: Served, layout: Layout, offset: int, size: int) -> list[memoryview] | None:
+    """None where some of these bytes have not come yet."""
+    chunk: list[memoryview] = []
+    for part in layout.parts(offset, size):
+        data = held.data(part)
+        if data is None:
+            return None
+        chunk.append(data)
+    return chunk
+
+
+def _first_bytes(held: Served, asked: GetManifest) -> list[memoryview]:
+    """None where a tensor is not there, or not yet: whoever reads the manifest then knows."""
+    with suppress(KeyError):
+        return _data(held, held.layout(asked.names), 0, asked.ahead) or []
+    return []
 
 
 def _endpoint(data: str, instance: str, state_dir: Path, *, keyed: bool) -> str:

@@ -36,7 +36,7 @@ class Channel:
     ) -> None:
         self._context = context or zmq.Context.instance()
         self.socket: Any = zmq.Socket(self._context, socket_type)
-        self.socket.copy_threshold = copy_threshold
+        self.socket.copy_threshold = self._copy_threshold = copy_threshold
         self._monitor: Channel | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
         self._waiting: list[tuple[int, asyncio.Future[None]]] = []
@@ -51,7 +51,7 @@ class Channel:
         """
         try:
             for frame in frames[:-1]:  # ZeroMQ takes all frames of a message whose first it has taken
-                self.socket.send(frame, flags=_NOW_AND_MORE)
+                self.socket.send(frame, flags=_NOW_AND_MORE, copy=copy or len(frame) < self._copy_threshold)
             return self.socket.send(frames[-1], flags=_NOW, copy=copy, track=track)
         finally:
             if self._waiting and self._loop is not None and not self._looks:  # once for all that is sent in a row

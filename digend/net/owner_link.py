@@ -1,12 +1,12 @@
 """A consumer's connection to one owner of blobs: many pulls share it, each request has its own future.
 
-Invariant: at most CREDIT_BYTES (KEYED_CREDIT_BYTES where encrypted) are asked for and not yet here. Whatever the owner
-sends renews the patience of all pulls from it: a pull that waits in line behind a large one is not late. What was asked
-for over a connection that broke is lost at once.
+Invariants: at most CREDIT_BYTES are asked for and not yet here, and no more than a few chunks of them in this process's
+memory. Whatever the owner sends renews the patience of all pulls from it: a pull that waits in line behind a large one
+is not late. What was asked for over a connection that broke is lost at once.
 """
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from functools import partial
@@ -18,9 +18,9 @@ import zmq
 from digend.net.addresses import KEY_MARK, BadAddress, host_of, is_local, resolve
 from digend.net.blob_limits import (
     CREDIT_BYTES,
-    KEYED_CREDIT_BYTES,
     MAX_CHUNK_BYTES,
     MIN_COST_BYTES,
+    WAITING_CHUNKS,
     BlobCorrupt,
     BlobLost,
 )
@@ -32,11 +32,14 @@ from digend.net.security import Security
 from digend.net.sockets import prepare_dealer
 from digend.wire.codec import decode, encode
 from digend.wire.errors import ProtocolError
-from digend.wire.pulls import GetPieces, Pieces, Pull, Pulled, PullRefused
+from digend.wire.pulls import GetManifest, GetPieces, Pieces, Pull, Pulled, PullRefused
 from digend.wire.verbs import FROM_OWNER, OWNERS
 
-Sink = Callable[[memoryview], None]
-"""Takes a chunk's bytes, which are gone after the call."""
+Sink = Callable[[Sequence[memoryview]], None]
+"""Takes a chunk's bytes, tensor by tensor; they are gone after the call."""
+
+
+Question = GetManifest | Pull | GetPieces
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,13 +62,15 @@ class OwnerLink:
         self.trouble = ""
         """Why nothing ever comes from it, or is likely not to."""
         self._key = _checked(endpoint, key, security)
+        self.encrypted = self._key is not None
+        self.local = is_local(endpoint)
         self._channel = Channel(zmq.DEALER)
-        prepare_dealer(self._channel.socket, endpoint, max_frame_bytes=MAX_CHUNK_BYTES)
+        prepare_dealer(self._channel.socket, endpoint, max_frame_bytes=MAX_CHUNK_BYTES, waiting_messages=WAITING_CHUNKS)
         if key and security:
             security.as_client(self._channel.socket, key)
         self._channel.watch()
         self._channel.socket.connect(endpoint)
-        self._credits = Credits(KEYED_CREDIT_BYTES if self._key else CREDIT_BYTES)
+        self._credits = Credits(CREDIT_BYTES)
         self._asked: dict[str, _Asked] = {}
         self._numbers = count()
         self._patience: dict[asyncio.Timeout, float] = {}
@@ -91,19 +96,31 @@ class OwnerLink:
             finally:
                 del self._patience[timeout]
 
-    async def ask(self, blob: str, name: str, offset: int, size: int, sink: Sink) -> asyncio.Future[int]:
-        """Asks for a chunk, as soon as there is credit. The future gives the tensor's size, after `sink` has run.
+    async def ask_manifest(
+        self, blob: str, offset: int, size: int, sink: Sink, ahead: int = 0, names: tuple[str, ...] = ()
+    ) -> asyncio.Future[int]:
+        """Asks for bytes of the manifest, as soon as there is credit, and for the first `ahead` of the tensors. The
+        future gives the manifest's size, after `sink` has run.
 
         It fails with BlobLost or BlobCorrupt; cancel it to give up.
         """
-        asked = partial(Pull, blob=blob, name=name, offset=offset, size=size)
+        asked = partial(GetManifest, blob=blob, offset=offset, size=size, ahead=ahead, names=names)
+        return await self._ask(asked, size + ahead, sink)
+
+    async def ask(
+        self, blob: str, offset: int, size: int, sink: Sink, names: tuple[str, ...] = ()
+    ) -> asyncio.Future[int]:
+        """The same for bytes of the tensors `names` laid end to end (all: none named); the future gives what they come
+        to.
+        """
+        asked = partial(Pull, blob=blob, offset=offset, size=size, names=names)
         return await self._ask(asked, max(size, MIN_COST_BYTES), sink)
 
     async def ask_pieces(self, blob: str, sink: Sink) -> asyncio.Future[int]:
         """Asks which pieces are there (`Pieces.held`); the future gives their number, 0 where all are."""
         return await self._ask(partial(GetPieces, blob=blob), MIN_COST_BYTES, sink)
 
-    async def _ask(self, question: Callable[..., Pull | GetPieces], cost: int, sink: Sink) -> asyncio.Future[int]:
+    async def _ask(self, question: Callable[..., Question], cost: int, sink: Sink) -> asyncio.Future[int]:
         await self._credits.take(cost)
         request = str(next(self._numbers))
         done: asyncio.Future[int] = asyncio.get_running_loop().create_future()
@@ -124,10 +141,11 @@ class OwnerLink:
         self._credits.give(cost)
 
     async def _read(self) -> None:
-        while (frames := await self._channel.receive(copy=False)) is not None:
+        while frames := await self._channel.receive(copy=False):
             self.trouble = ""
             self._renew()
             self._arrived(frames)
+            del frames  # what nobody took must not wait for the next message
 
     async def _watch(self) -> None:
         async for event in self._channel.events():
@@ -195,9 +213,7 @@ def _total(reply: Pulled | Pieces | PullRefused, frames: list[Any], sink: Sink) 
     if isinstance(reply, PullRefused):
         raise BlobLost(reply.reason)
     if isinstance(reply, Pieces):
-        sink(memoryview(reply.held))
+        sink([memoryview(reply.held)])
         return len(reply.held)
-    if len(frames) != 2:
-        raise BlobCorrupt(f"a chunk came in {len(frames)} frames, not two")
-    sink(frames[1].buffer)
+    sink([frame.buffer for frame in frames[1:]])
     return reply.total

@@ -41,11 +41,14 @@ def prepare_router(socket: Any, endpoint: str, *, max_frame_bytes: int = MAX_FRA
     socket.setsockopt(zmq.ROUTER_MANDATORY, 1)
 
 
-def prepare_dealer(socket: Any, endpoint: str, *, max_frame_bytes: int = MAX_FRAME_BYTES) -> None:
+def prepare_dealer(
+    socket: Any, endpoint: str, *, max_frame_bytes: int = MAX_FRAME_BYTES, waiting_messages: int = QUEUE_MESSAGES
+) -> None:
     """Queues only for a connection that stands, so that a new driver does not get what was meant for the
-    last one.
+    last one. No more than `waiting_messages` are read before the process takes them.
     """
     prepare(socket, endpoint, max_frame_bytes=max_frame_bytes)
+    socket.setsockopt(zmq.RCVHWM, waiting_messages)
     socket.setsockopt(zmq.IMMEDIATE, 1)
     socket.setsockopt(zmq.RECONNECT_IVL, RECONNECT_MS)
     socket.setsockopt(zmq.RECONNECT_IVL_MAX, RECONNECT_MAX_MS)

@@ -1,4 +1,4 @@
-"""Which piece of a blob is asked of whom: all of its owner, or of its owner and of workers that pull it too.
+"""Which piece of a blob is asked of whom, where workers pull it that can pass pieces on to each other.
 
 Must not know what the blob is. Invariants: a piece is asked of one source at a time and comes once; it is held only
 after its digest was checked, wherever it came from. A source that fails loses what it was asked for to the others.
@@ -6,12 +6,12 @@ after its digest was checked, wherever it came from. A source that fails loses w
 
 import asyncio
 import random
-from collections import deque
 from contextlib import suppress
+from functools import partial
 
-from digend.net.blob_limits import CHUNK_BYTES, BlobCorrupt, BlobLost
+from digend.net.blob_limits import BlobCorrupt, BlobLost
 from digend.net.incoming import Incoming, Piece, unpacked_bits
-from digend.net.owner_link import OwnerLink, Sink
+from digend.net.owner_link import OwnerLink
 from digend.wire.refs import BlobRef
 
 FIRST_POLL_S, POLL_S = 0.005, 0.05
@@ -19,25 +19,6 @@ FIRST_POLL_S, POLL_S = 0.005, 0.05
 FEWEST, MOST = 2, 32
 """Pieces asked of one source at a time: more while they come fast, fewer where a slow link would queue them up."""
 FAST_S, SLOW_S = 0.1, 0.5
-
-
-async def fetch(link: OwnerLink, blob: str, incoming: Incoming) -> None:
-    """From the owner alone, as many pieces on their way as there is credit for; replies come in the requests' order."""
-    asked: deque[asyncio.Future[int]] = deque()
-    try:
-        for run in incoming.runs(CHUNK_BYTES):
-            while asked and asked[0].done():
-                asked.popleft().result()
-            size = sum(piece.size for piece in run)
-            asked.append(await link.ask(blob, run[0].name, run[0].offset, size, _into(incoming, *run)))
-        while asked:
-            await asked[0]
-            asked.popleft()
-    finally:
-        for future in asked:
-            if not future.cancel():
-                with suppress(asyncio.CancelledError):
-                    future.exception()
 
 
 class Swarm:
@@ -130,20 +111,20 @@ class Swarm:
 
     async def _asked(self, link: OwnerLink, timeout_s: float) -> tuple[bytes, bool]:
         """What a worker has, and whether that is all. One that has not begun has nothing yet."""
-        held = bytearray()
+        held: list[bytes] = []
         try:
             async with link.patience(timeout_s):
-                left = await (await link.ask_pieces(self._ref.id, held.extend))
+                left = await (await link.ask_pieces(self._ref.id, lambda told: held.extend(map(bytes, told))))
         except BlobLost:
             return b"", False
-        return unpacked_bits(bytes(held)), left == 0
+        return unpacked_bits(b"".join(held)), left == 0
 
     async def _take(self, link: OwnerLink, piece: Piece, timeout_s: float) -> None:
         """Raises BlobLost, BlobCorrupt; the piece is asked of another then."""
         try:
-            sink = _into(self._incoming, piece)
+            sink = partial(self._incoming.take, piece.offset, piece.size)
             async with link.patience(timeout_s):
-                await (await link.ask(self._ref.id, piece.name, piece.offset, piece.size, sink))
+                await (await link.ask(self._ref.id, piece.offset, piece.size, sink))
         except TimeoutError:
             raise BlobLost(f"blob {self._ref.id}: {link.trouble or f'{link.address} was silent'}") from None
         self._left -= 1
@@ -185,20 +166,6 @@ def _shuffled(incoming: Incoming) -> list[Piece]:
     pieces = list(incoming.wanted())
     random.shuffle(pieces)
     return pieces
-
-
-def _into(incoming: Incoming, *run: Piece) -> Sink:
-    """Copies and checks pieces that lie one after another: a quarter of a millisecond of the event loop for 1 MiB."""
-    first, size = run[0], sum(piece.size for piece in run)
-
-    def sink(data: memoryview) -> None:
-        if len(data) != size:
-            raise BlobCorrupt(f"tensor {first.name!r}: a chunk has {len(data)} bytes, not {size}")
-        for piece in run:
-            incoming.target(piece)[:] = data[piece.offset - first.offset :][: piece.size]
-            incoming.check(piece)
-
-    return sink
 
 
 def _worst(group: ExceptionGroup[Exception]) -> Exception:

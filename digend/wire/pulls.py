@@ -4,19 +4,37 @@ from dataclasses import dataclass
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Pull:
-    """Bytes [offset, offset + size) of one tensor of a blob; name "" asks for the manifest."""
+class GetManifest:
+    """Bytes [offset, offset + size) of a blob's packed manifest. Where that is all of it, the first `ahead` bytes of
+    the tensors come with it, laid end to end as for `Pull`.
+    """
 
     request: str
     blob: str
-    name: str
     offset: int
     size: int
+    ahead: int = 0
+    names: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Pull:
+    """Bytes [offset, offset + size) of a blob's tensors laid end to end, as far as they go: of all, in manifest order,
+    or of those named, in the order named, which can be asked for before the manifest is here.
+    """
+
+    request: str
+    blob: str
+    offset: int
+    size: int
+    names: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Pulled:
-    """The bytes follow as a raw frame; `total` is the tensor's size."""
+    """The bytes follow as raw frames: of the manifest, and one for each tensor that has some of them. `total`: bytes of
+    the manifest, or of the tensors that were laid end to end.
+    """
 
     request: str
     total: int

@@ -9,10 +9,12 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from functools import cache
 from hashlib import blake2b
+from itertools import islice
 from typing import TYPE_CHECKING, Any
 
 import msgpack
@@ -47,7 +49,8 @@ that there are enough of them to share among many.
 PIECES = 16
 """As many as a blob has at least, where its size allows."""
 DIGEST_BYTES = 16
-_SHARED_FROM_BYTES = 32 * MAX_PIECE_BYTES
+_SHARE_BYTES = 1024 * 1024
+"""What is worth waking a thread for."""
 _THREADS = min(4, os.cpu_count() or 1)
 
 
@@ -99,22 +102,42 @@ def piece_digest(piece: memoryview | bytes | bytearray) -> bytes:
     return blake3(piece).digest(DIGEST_BYTES)
 
 
+def piece_digests(pieces: Sequence[memoryview]) -> list[bytes]:
+    """The same of each. Of many bytes, threads take shares: it is the longest part of a pull."""
+    num_bytes = sum(map(len, pieces))
+    num_shares = min(_THREADS, num_bytes // _SHARE_BYTES, len(pieces))
+    if num_shares < 2:
+        return [piece_digest(piece) for piece in pieces]
+    size = -(-len(pieces) // num_shares)
+    shares = [pieces[begin : begin + size] for begin in range(0, len(pieces), size)]
+    others = [_threads().submit(_digests, share) for share in shares[1:]]
+    return [*_digests(shares[0]), *(digest for other in others for digest in other.result())]
+
+
+def _digests(pieces: Sequence[memoryview]) -> list[bytes]:
+    return [piece_digest(piece) for piece in pieces]
+
+
+@cache
+def _threads() -> ThreadPoolExecutor:
+    return ThreadPoolExecutor(_THREADS, "digests")
+
+
 def manifest_of(tensors: Mapping[str, Array]) -> Manifest:
     """What a bundle holds, in the mapping's order. Reads every byte once."""
-    num_bytes = sum(array.num_bytes for array in tensors.values())
-    size = piece_bytes(num_bytes)
-    if num_bytes < _SHARED_FROM_BYTES:
-        digests = [b"".join(map(piece_digest, _pieces(array, size))) for array in tensors.values()]
-    else:
-        with ThreadPoolExecutor(_THREADS, "digests") as threads:
-            coming = [threads.map(piece_digest, _pieces(array, size)) for array in tensors.values()]
-            digests = [b"".join(each) for each in coming]
+    size = piece_bytes(sum(array.num_bytes for array in tensors.values()))
+    pieces = {name: list(_pieces(array, size)) for name, array in tensors.items()}
+    digests = iter(piece_digests([piece for each in pieces.values() for piece in each]))
     return Manifest(
         tensors=tuple(
             TensorSpec(
-                name=name, dtype=array.dtype, shape=array.shape, num_bytes=array.num_bytes, digests=digests[number]
+                name=name,
+                dtype=array.dtype,
+                shape=array.shape,
+                num_bytes=array.num_bytes,
+                digests=b"".join(islice(digests, len(pieces[name]))),
             )
-            for number, (name, array) in enumerate(tensors.items())
+            for name, array in tensors.items()
         )
     )
 

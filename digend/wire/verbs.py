@@ -96,7 +96,7 @@ OWNERS = frozenset({"generator", "trainer", "reward"})
 """Roles that have blobs."""
 PULLERS = OWNERS | {"recorder"}
 """Roles that may pull them."""
-TO_OWNER: frozenset[type] = frozenset({pulls.Pull, pulls.GetPieces})
+TO_OWNER: frozenset[type] = frozenset({pulls.GetManifest, pulls.Pull, pulls.GetPieces})
 FROM_OWNER: frozenset[type] = frozenset({pulls.Pulled, pulls.Pieces, pulls.PullRefused})
 
 

@@ -22,7 +22,7 @@ from digend.net.blob_limits import CHUNK_BYTES, MAX_CHUNK_BYTES
 from digend.net.blobs import BlobClient, BlobCorrupt, BlobLost, BlobServer
 from digend.net.claims import AddressInUse
 from digend.wire.codec import decode, encode
-from digend.wire.pulls import Pull, PullRefused
+from digend.wire.pulls import GetManifest, GetPieces, Pull, PullRefused
 from digend.wire.refs import BlobRef
 from digend.wire.tensors import Array, from_numpy, to_numpy
 from digend.wire.verbs import FROM_OWNER
@@ -109,9 +109,86 @@ async def test_many_pulls_at_once_and_the_same_one_twice(owner: BlobServer, cons
         assert _bytes(got) == _bytes(want)
 
 
-async def test_a_manifest_of_several_chunks(owner: BlobServer, consumer: BlobClient) -> None:
-    tensors = {f"{number}/" + "n" * 3000: Array("uint8", (0,), b"") for number in range(1000)}
-    assert list(await consumer.pull(owner.put(tensors))) == list(tensors)
+@pytest.mark.parametrize("size", [0, 7])
+async def test_a_manifest_of_several_chunks(owner: BlobServer, consumer: BlobClient, size: int) -> None:
+    tensors = {f"{number}/" + "n" * 3000: _random(size, number) for number in range(1000)}
+    ref = owner.put(tensors)
+    assert _bytes(await consumer.pull(ref)) == _bytes(tensors)
+    some = list(tensors)[100:900:3]
+    assert list(await consumer.pull(ref, some)) == some, "more names than go into a request"
+
+
+class Asked(BlobServer):
+    """Knows what it was asked, and says `frames` where they are given."""
+
+    asked: list[object]
+    frames: list[Any] | None = None
+
+    def _answer(self, asked: GetManifest | Pull | GetPieces) -> list[Any]:
+        self.asked = [*getattr(self, "asked", []), asked]
+        answer = super()._answer(asked)
+        return answer if self.frames is None else [answer[0], *self.frames]
+
+
+@asynccontextmanager
+async def asked_owner(folder: Path) -> AsyncIterator[Asked]:
+    server = Asked.bind("ipc", "asked", folder)
+    assert isinstance(server, Asked)
+    task = asyncio.create_task(server.serve())
+    try:
+        yield server
+    finally:
+        server.close()
+        await task
+
+
+async def test_a_small_blob_takes_one_round_trip(folder: Path, consumer: BlobClient) -> None:
+    async with asked_owner(folder) as owner:
+        small = {f"{number}": _random(MAX_CHUNK_BYTES // 8, number) for number in range(8)}
+        pulled = await consumer.pull(owner.put(small))
+        assert _bytes(pulled) == _bytes(small)
+        assert len(owner.asked) == 1
+        some = await consumer.pull(owner.put(small), {"7", "0", "3"})
+        assert _bytes(some) == {name: _bytes(small)[name] for name in ("0", "3", "7")}
+        assert len(owner.asked) == 2
+
+
+LARGE = {
+    f"{number}": _random(size, number) for number, size in enumerate((3, 3_000_000, 0, 1_000_000, 70_000, 999_999))
+}
+
+
+@pytest.mark.parametrize("names", [None, ["5", "1"], ["4", "4", "0", "2"], ["1", "3"], ["3", "1"], ["2"]])
+async def test_first_bytes_are_asked_for_before_the_manifest_is_here(
+    folder: Path, consumer: BlobClient, names: list[str] | None
+) -> None:
+    """In the order named, though tensors are cut wherever a chunk ends."""
+    async with asked_owner(folder) as owner:
+        ref = owner.put(LARGE)
+        assert ref.num_bytes > MAX_CHUNK_BYTES
+        pulled = await consumer.pull(ref, names)
+        assert _bytes(pulled) == {name: each for name, each in _bytes(LARGE).items() if names is None or name in names}
+        assert list(pulled) == sorted(pulled)
+        first, second = owner.asked[:2]
+        assert isinstance(first, GetManifest)
+        assert isinstance(second, Pull)
+        assert second.offset == first.ahead > 0
+
+
+@pytest.mark.parametrize("frames", [[], [b""], [b"1234", b"5678"]])
+async def test_an_owner_that_sends_something_else_is_corrupt(
+    folder: Path, consumer: BlobClient, frames: list[bytes]
+) -> None:
+    async with asked_owner(folder) as owner:
+        ref = owner.put({"t": _random(10)})
+        owner.frames = frames
+        with pytest.raises(BlobCorrupt):
+            await consumer.pull(ref)
+        manifest = bytes(owner._manifest(GetManifest(request="r", blob=ref.id, offset=0, size=1000))[1])
+        for wrong in ([manifest], [manifest, b"123456789"], [manifest, b"0123456789"], [manifest, b"01234", b"56789"]):
+            owner.frames = wrong
+            with pytest.raises(BlobCorrupt):
+                await consumer.pull(ref)
 
 
 async def test_64_mib(owner: BlobServer, consumer: BlobClient, record_property: Callable[[str, object], None]) -> None:
@@ -265,14 +342,14 @@ class Slow(BlobServer):
 
     async def serve(self) -> None:
         while (arrival := await self._doorway.receive()) is not None:
-            await asyncio.sleep(0.1)
+            await asyncio.sleep(0.02)
             self._doorway.channel.send([arrival.peer, *self._reply(arrival)])
 
 
 async def test_each_chunk_renews_the_patience_of_all_pulls(folder: Path, consumer: BlobClient) -> None:
     owner = Slow.bind("ipc", "slow", folder)
     task = asyncio.create_task(owner.serve())
-    refs = [owner.put({f"t{number}": _random(20, number) for number in range(8)}) for _ in range(2)]
+    refs = [owner.put({"t": _random(MAX_CHUNK_BYTES + 1, number)}) for number in range(2)]
     start = time.monotonic()
     await asyncio.gather(*(consumer.pull(ref, timeout_s=1.0) for ref in refs))
     assert time.monotonic() - start > 1.0
@@ -297,14 +374,19 @@ async def test_requests_that_make_no_sense_are_refused(owner: BlobServer, consum
     context = zmq.Context()
     dealer = context.socket(zmq.DEALER)
     dealer.connect(owner.address)
-    good = Pull(request="7", blob=ref.id, name="t", offset=0, size=10)
+    good = Pull(request="7", blob=ref.id, names=("t",), offset=0, size=10)
+    manifest = GetManifest(request="8", blob=ref.id, offset=0, size=10)
     bad = [
         replace(good, offset=-1),
-        replace(good, offset=11),
         replace(good, size=-1),
         replace(good, size=MAX_CHUNK_BYTES + 1),
-        replace(good, name="u"),
+        replace(good, names=("u",)),
         replace(good, blob="x"),
+        replace(manifest, offset=-1),
+        replace(manifest, size=MAX_CHUNK_BYTES + 1),
+        replace(manifest, ahead=MAX_CHUNK_BYTES + 1),
+        replace(manifest, ahead=-1),
+        replace(manifest, blob="x"),
     ]
     for data in [b"garbage", *(encode(pull) for pull in bad)]:
         dealer.send(data)
@@ -319,9 +401,10 @@ async def test_requests_that_make_no_sense_are_refused(owner: BlobServer, consum
 
 async def test_a_slice_past_the_end_is_short(owner: BlobServer) -> None:
     ref = owner.put({"t": _random(10)})
-    header, chunk = owner._chunk(Pull(request="r", blob=ref.id, name="t", offset=8, size=10))
+    header, chunk = owner._chunk(Pull(request="r", blob=ref.id, offset=8, size=10))
     assert decode(header, FROM_OWNER).total == 10
     assert len(chunk) == 2
+    assert len(owner._chunk(Pull(request="r", blob=ref.id, offset=11, size=10))) == 1
 
 
 async def test_bad_data_addresses_and_names_in_use(folder: Path, owner: BlobServer) -> None:

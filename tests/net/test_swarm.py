@@ -12,6 +12,7 @@ import zmq
 
 from digend.net.blob_limits import CHUNK_BYTES
 from digend.net.blobs import BlobClient, BlobCorrupt, BlobLost, BlobServer, Held
+from digend.net.layout import Part
 from digend.wire.pulls import Pull
 from digend.wire.refs import BlobRef
 from digend.wire.tensors import Array, from_numpy, manifest_of, pack_manifest
@@ -25,20 +26,17 @@ class Counting(BlobServer):
     damage = False
     mute = False
 
-    def _chunk(self, pull: Pull) -> list[object]:
+    def _chunk(self, pull: Pull) -> list[Any]:
         frames = super()._chunk(pull)
-        if len(frames) == 2 and pull.name:
-            self.sent_bytes += len(frames[1])
-            if self.damage:
-                frames[1] = bytes(len(frames[1]))
-        return frames
+        self.sent_bytes += sum(map(len, frames[1:]))
+        return [frames[0], *(bytes(len(data)) for data in frames[1:])] if self.damage else frames
 
     async def serve(self) -> None:
         while (arrival := await self._doorway.receive()) is not None:
             if self.mute:
                 continue
             frames = self._reply(arrival)
-            if len(frames) == 2:
+            if len(frames) > 1:
                 await asyncio.sleep(self.pause_s)
             with suppress(zmq.ZMQError):  # gone meanwhile
                 self._doorway.channel.send([arrival.peer, *frames])
@@ -158,9 +156,10 @@ async def test_pieces_are_passed_on_only_once_they_are_here(folder: Path, until:
         owner.pause_s = 0.05
         pulling = asyncio.create_task(_pull(ref, one, []))
         await until(lambda: ref.id in one._shared)
-        reply = one._chunk(Pull(request="r", blob=ref.id, name="large", offset=5 * CHUNK_BYTES, size=10))
+        part = Part("large", 5 * CHUNK_BYTES, 5 * CHUNK_BYTES + 10)
+        reply = one._chunk(Pull(request="r", blob=ref.id, offset=5 * CHUNK_BYTES, size=10))
         incoming = one._shared[ref.id]
-        assert len(reply) == (1 if incoming.lacks("large", 5 * CHUNK_BYTES, 10) else 2)
+        assert len(reply) == (1 if incoming.data(part) is None else 2)
         await pulling
         assert incoming.pieces() == b"", "all are here"
-        assert len(one._chunk(Pull(request="r", blob=ref.id, name="large", offset=5 * CHUNK_BYTES, size=10))) == 2
+        assert len(one._chunk(Pull(request="r", blob=ref.id, offset=5 * CHUNK_BYTES, size=10))) == 2

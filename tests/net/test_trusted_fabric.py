@@ -55,7 +55,7 @@ async def test_who_comes_from_elsewhere_gets_nothing_and_is_told_of(tmp_path: Pa
         with zmq.Context() as context, context.socket(zmq.DEALER) as dealer:
             dealer.setsockopt(zmq.LINGER, 0)
             dealer.connect(f"tcp://{source}:0;127.0.0.1:{port}")
-            dealer.send(encode(Pull(request="1", blob=ref.id, name="", offset=0, size=1)))
+            dealer.send(encode(Pull(request="1", blob=ref.id, offset=0, size=1)))
             assert bool(await _within(dealer, 1.0)) is answered
     assert refused == [("", "127.0.0.9")]
     owner.close()
