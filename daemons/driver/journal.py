@@ -78,7 +78,7 @@ class Journal:
             self._release()
             raise
         self.epoch = self._meta("epoch")
-        self.now_ns = self._meta("now_ns")
+        self.now_ns = max(self._meta("now_ns"), self._newest_ns())
         self.segment = self._meta("segment")
 
     def begin(self, *, now_ns: int, finished: Sequence[JobDetail] | None = None) -> None:
@@ -86,10 +86,11 @@ class Journal:
 
         `finished` says that no job of the current segment is open: these are kept, and a new segment begins.
         """
-        epoch = self.epoch + 1
+        epoch, now_ns = self.epoch + 1, max(self.now_ns, now_ns)
         segment = self.segment + 1 if finished is not None or self.segment == 0 else self.segment
         with self._transaction():
             self._put("epoch", epoch)
+            self._put("now_ns", now_ns)
             for each in finished or ():
                 self._run("INSERT OR REPLACE INTO finished VALUES (?, ?)", (each.job.id, packing.one(each)))
             if segment != self.segment:
@@ -97,7 +98,7 @@ class Journal:
                 self._run("INSERT INTO segments VALUES (?, ?, ?)", (segment, __version__, now_ns))
                 self._run("DELETE FROM batches WHERE segment <= ?", (segment - KEPT_SEGMENTS,))
                 self._run("DELETE FROM segments WHERE id <= ?", (segment - KEPT_SEGMENTS,))
-        self.epoch, self.segment = epoch, segment
+        self.epoch, self.segment, self.now_ns = epoch, segment, now_ns
 
     def commit(self, turn: Turn) -> None:
         """One transaction. Raises JournalFull, after which the same turn may be tried again."""
@@ -118,7 +119,8 @@ class Journal:
             self._append_records(turn)
             for job, next_seq in turn.persisted:
                 self._run("UPDATE jobs SET persisted = max(persisted, ?) WHERE id = ?", (next_seq, job))
-            self._put("now_ns", turn.now_ns)
+            if not turn.events:
+                self._put("now_ns", turn.now_ns)
         self.now_ns = turn.now_ns
 
     def keep(self, snapshot: bytes) -> None:
@@ -183,6 +185,11 @@ class Journal:
     def _meta(self, key: str) -> int:
         value: int = self.connection.execute("SELECT value FROM meta WHERE key = ?", (key,)).fetchone()[0]
         return value
+
+    def _newest_ns(self) -> int:
+        """Of the last batch; what is newer and in none is in `meta`, which is a page more to write."""
+        row = self.connection.execute("SELECT now_ns FROM batches ORDER BY id DESC LIMIT 1").fetchone()
+        return 0 if row is None else int(row[0])
 
     def _put(self, key: str, value: int) -> None:
         self._run("UPDATE meta SET value = ? WHERE key = ?", (value, key))

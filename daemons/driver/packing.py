@@ -16,6 +16,7 @@ from digend.wire.errors import ProtocolError
 from digend.wire.records import Record
 from digend.wire.views import JobDetail
 
+SMALL_BYTES = 1024
 _EVENTS = get_args(Event)
 _WRITE = codec.named(Write.__name__, msgpack.packb({"record": None})[:-1])
 """A `Write` up to the fields of its record."""
@@ -23,7 +24,12 @@ _WRITE = codec.named(Write.__name__, msgpack.packb({"record": None})[:-1])
 
 def press(items: Sequence[Event] | Sequence[Command]) -> bytes:
     """A list of events or of commands, compressed."""
-    return zlib.compress(packed(items), 1)
+    return _pressed(packed(items))
+
+
+def _pressed(data: bytes) -> bytes:
+    """A few events are kept as they are, inside zlib's frame: to press them takes longer than to write them."""
+    return zlib.compress(data, 1 if len(data) > SMALL_BYTES else 0)
 
 
 def packed(items: Sequence[Event] | Sequence[Command]) -> bytes:
@@ -43,7 +49,7 @@ def press_commands(commands: Sequence[Command], fields: Sequence[bytes]) -> byte
         _WRITE + packed if isinstance(command, Write) else codec.named(type(command).__name__, packed)
         for command, packed in zip(commands, fields, strict=True)
     ]
-    return zlib.compress(msgpack.packb(items), 1)
+    return _pressed(msgpack.packb(items))
 
 
 def record_row(fields: bytes) -> bytes:

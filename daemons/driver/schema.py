@@ -17,7 +17,6 @@ CREATE TABLE meta (key TEXT PRIMARY KEY, value INTEGER NOT NULL);
 CREATE TABLE segments (id INTEGER PRIMARY KEY, digend TEXT NOT NULL, started_ns INTEGER NOT NULL);
 CREATE TABLE batches (id INTEGER PRIMARY KEY, segment INTEGER NOT NULL, now_ns INTEGER NOT NULL,
                       events BLOB NOT NULL, commands BLOB NOT NULL);
-CREATE INDEX batches_by_segment ON batches (segment, id);
 CREATE TABLE records (job TEXT NOT NULL, seq INTEGER NOT NULL, body BLOB NOT NULL,
                       PRIMARY KEY (job, seq)) WITHOUT ROWID;
 CREATE TABLE jobs (number INTEGER PRIMARY KEY, id TEXT UNIQUE NOT NULL, digest TEXT NOT NULL,
@@ -33,6 +32,9 @@ _SNAPSHOTS = (
     "CREATE TABLE IF NOT EXISTS snapshots (batch INTEGER PRIMARY KEY, segment INTEGER NOT NULL, body BLOB NOT NULL)"
 )
 """The core's state after a batch: the newest only."""
+
+_DROPPED = "DROP INDEX IF EXISTS batches_by_segment"
+"""Batches are read in order of `id`, all of them or from one on; the index was a page more to write each turn."""
 
 _NO_ROOM_BYTES = 1 << 20
 
@@ -114,3 +116,4 @@ def _prepare(connection: sqlite3.Connection, new: bool) -> None:
         connection.executescript(f"BEGIN; {_TABLES} PRAGMA user_version = {SCHEMA}; COMMIT;")
     connection.execute(_ADDED)
     connection.execute(_SNAPSHOTS)
+    connection.execute(_DROPPED)

@@ -7,6 +7,7 @@ import pytest
 
 from broker.commands import Command, WakeAt, Write
 from broker.events import DriverStarted, Tick, WorkerBeat
+from daemons.driver import packing
 from daemons.driver.archive import Archive
 from daemons.driver.journal import KEPT_SEGMENTS, JobRow, Journal, Turn
 from daemons.driver.schema import JournalFull, JournalUnusable
@@ -184,3 +185,48 @@ def test_reading_beside_a_writer(tmp_path: Path) -> None:
     writer.close()
     with pytest.raises(JournalUnusable, match="no journal"):
         Journal(tmp_path / "absent.sqlite", read_only=True)
+
+
+def test_now_never_goes_back_whatever_was_written_last(tmp_path: Path) -> None:
+    path = tmp_path / "j.sqlite"
+
+    def now_ns() -> int:
+        again = Journal(path)
+        again.close()
+        return again.now_ns
+
+    journal = Journal(path)
+    journal.begin(now_ns=5)
+    journal.commit(turn(10, jobs=(row("a"),)))
+    journal.close()
+    assert now_ns() == 10
+    journal = Journal(path)
+    journal.commit(Turn(now_ns=20, events=(), commands=(), persisted=(("a", 0),)))
+    journal.close()
+    assert now_ns() == 20
+    journal = Journal(path)
+    for _ in range(KEPT_SEGMENTS + 1):
+        journal.begin(now_ns=0, finished=())
+    assert not list(journal.batches(1))
+    journal.close()
+    assert now_ns() == 20
+
+
+def test_an_index_of_earlier_journals_is_dropped(tmp_path: Path) -> None:
+    path = tmp_path / "j.sqlite"
+    journal = Journal(path)
+    journal.begin(now_ns=5)
+    journal.commit(turn(10))
+    journal.connection.execute("CREATE INDEX batches_by_segment ON batches (segment, id)")
+    journal.close()
+    again = Journal(path)
+    assert not again.connection.execute("SELECT * FROM sqlite_master WHERE name = 'batches_by_segment'").fetchall()
+    assert [each.now_ns for each in again.batches()] == [10]
+    again.close()
+
+
+@pytest.mark.parametrize("count", [1, 200])
+def test_few_events_and_many_are_read_alike(count: int) -> None:
+    events = tuple(WorkerBeat(session=f"s{at}", lease=None, done=at) for at in range(count))
+    assert (len(packing.packed(events)) > packing.SMALL_BYTES) is (count == 200)
+    assert packing.events(packing.press(events)) == events
