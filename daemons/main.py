@@ -201,7 +201,7 @@ def up(places: "Places", ready_file: str | None, pid_file: str | None) -> None:
 
     Without it, what the files in /etc/digend and your own name.
     Ctrl-C or SIGTERM stops all of it in order, a second one at once. Ends with 0 when asked to stop, with 78 where the
-    configuration was refused.
+    configuration of one was refused before all were ready, or that of the driver later.
     """
     node = read_settings(places).config
     from daemons.up import run

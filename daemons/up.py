@@ -12,7 +12,7 @@ import fcntl
 import os
 import signal
 import sys
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from contextlib import ExitStack, suppress
 from logging import LogRecord, makeLogRecord
 from logging.handlers import RotatingFileHandler
@@ -38,6 +38,8 @@ STOP_ORDER: tuple[tuple[tuple[str, ...], float], ...] = (
 )
 """Who is asked to stop after whom, and how many seconds they have."""
 
+AllThere = Callable[[NodeConfig, list[str], Security | None], Awaitable[None]]
+
 MAX_LOG_BYTES = 16 * 1024 * 1024
 
 
@@ -51,6 +53,8 @@ class Supervisor:
         self._in_terminal = sys.stdin.isatty()
         self._runs: dict[Program, asyncio.Task[int]] = {}
         self._failed: int = ExitCode.OK
+        self.ready = False
+        """Whether all were there once. Until then one that is refused is an end for all: they would never be ready."""
 
     def ask_to_stop(self) -> None:
         """The first time: stop in order. The second time: at once."""
@@ -70,7 +74,8 @@ class Supervisor:
             child.reload()
 
     async def run(self) -> int:
-        """Until asked to stop (0), or nothing is left to watch, or the driver refused its configuration (78)."""
+        """Until asked to stop (0), or nothing is left to watch, or one refused its configuration before all were there,
+        or the driver did so at any time (78)."""
         async with asyncio.TaskGroup() as group:
             for program, child in self._children.items():
                 self._runs[program] = group.create_task(self._watch(program, child), name=program.name)
@@ -83,10 +88,12 @@ class Supervisor:
     async def _watch(self, program: Program, child: Child) -> int:
         code = await child.run()
         if code == ExitCode.BAD_CONFIG:
-            log.error("its configuration was refused, it stays down", program=program.name)
-            if program.role == "driver" or all(run.done() for other, run in self._runs.items() if other != program):
+            alone = all(run.done() for other, run in self._runs.items() if other != program)
+            if program.role == "driver" or alone or not self.ready:
                 self._failed = ExitCode.BAD_CONFIG
                 self._asked.set()
+            what = "all stop" if self._failed else "it stays down"
+            log.error(f"its configuration was refused, {what} (digend doctor tells more)", program=program.name)
         return code
 
     async def _end(self) -> None:
@@ -151,10 +158,11 @@ async def supervise(
     ready_file: str | None = None,
     command: Callable[[Program, Places, int], list[str]] = Program.command,
     backoff: Callable[[], Backoff] = Backoff,
+    all_there: AllThere = wait_until_ready,
 ) -> int:
     """Runs all programs of a node file. `node` has its paths absolute. Raises ConfigError where another `up` runs.
 
-    `command(program, places, lifeline)` is how a program is started.
+    `command(program, places, lifeline)` is how a program is started, `all_there` returns once all are at work.
     """
     chosen = programs(node)
     if not chosen:
@@ -184,7 +192,14 @@ async def supervise(
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, supervisor.ask_to_stop)
         loop.add_signal_handler(signal.SIGHUP, supervisor.reload)
-        telling = asyncio.create_task(_tell_ready(node, places, chosen, ready_file, security), name="ready")
+
+        async def tell_ready() -> None:
+            workers = [program.worker_name(node.name) for program in chosen if program.role != "driver"]
+            await all_there(node, workers, security)
+            supervisor.ready = True
+            _say_ready(node, places, ready_file)
+
+        telling = asyncio.create_task(tell_ready(), name="ready")
         try:
             return await supervisor.run()
         finally:
@@ -192,21 +207,13 @@ async def supervise(
             await asyncio.gather(telling, return_exceptions=True)
 
 
-async def _tell_ready(
-    node: NodeConfig, places: Places, chosen: list[Program], ready_file: str | None, security: Security | None
-) -> None:
-    workers = [program.worker_name(node.name) for program in chosen if program.role != "driver"]
-    await wait_until_ready(node, workers, security)
-    _say_ready(ready_file)
-    if node.driver and node.log_format == "console":
-        where = f" --node {places.node_file}" if places.node_file else ""
-        print(f"the next step: digenctl submit JOB.toml --watch{where}", file=sys.stderr, flush=True)
-
-
-def _say_ready(ready_file: str | None) -> None:
+def _say_ready(node: NodeConfig, places: Places, ready_file: str | None) -> None:
     print("ready", flush=True)
     if ready_file:
         Path(ready_file).write_text("ready\n", encoding="utf-8")
+    if node.driver and node.log_format == "console":
+        where = f" --node {places.node_file}" if places.node_file else ""
+        print(f"the next step: digenctl submit JOB.toml --watch{where}", file=sys.stderr, flush=True)
 
 
 def _only_one(path: Path, places: Places) -> ExitStack:

@@ -36,6 +36,10 @@ class Up:
     def mode(self, name: str, behaviour: str) -> None:
         (self.folder / f"{name}.mode").write_text(behaviour, encoding="utf-8")
 
+    def ready(self) -> None:
+        """All its programs are at work, as far as it is told."""
+        (self.folder / "ready").touch()
+
     def start(self, stdin: int = subprocess.DEVNULL) -> subprocess.Popen[str]:
         self.process = subprocess.Popen(
             [sys.executable, "-m", "tests.up.process", str(self.node), str(self.folder)],

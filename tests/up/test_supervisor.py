@@ -84,17 +84,31 @@ def test_nobody_outlives_a_killed_up(up: Up) -> None:
 
 @pytest.mark.parametrize("code", [42, 78])
 def test_final_codes_are_not_started_again(up: Up, code: int) -> None:
-    """A worker's 78 is named; the others go on."""
-    up.mode("generator-0", f"exit {code}")
+    """A worker's 78 is named; where all were at work once, the others go on."""
+    up.ready()
     process = up.start()
-    up.wait_for("generator-0")
+    first = up.wait_for("generator-0")
+    up.mode("generator-0", f"exit {code}")
+    os.kill(first, signal.SIGKILL)
+    up.wait_for("generator-0", lives=2)
     os.kill(up.wait_for("trainer-0"), signal.SIGKILL)
     up.wait_for("trainer-0", lives=2)
-    assert len(up.starts("generator-0")) == 1
+    assert len(up.starts("generator-0")) == 2
     process.terminate()
     ended, log = up.ended()
     assert ended == 0
     assert ("configuration was refused" in log) == (code == 78)
+
+
+def test_a_worker_that_is_refused_before_all_are_at_work_ends_all(up: Up) -> None:
+    """Or whoever waits for `ready` would wait for ever."""
+    up.mode("generator-0", "exit 78")
+    up.start()
+    code, log = up.ended()
+    assert code == 78
+    assert "its configuration was refused, all stop (digend doctor tells more)" in log
+    assert "generator-0" in log
+    assert all(gone(pid) for name in NAMES for pid in up.starts(name))
 
 
 def test_other_codes_are_started_again(up: Up) -> None:
