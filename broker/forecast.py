@@ -2,7 +2,7 @@
 
 Owns the translation from workers, fragments and leases to the few counts of `broker.schedule`; decides nothing. The
 generator pool is one generator of the pool's speed, exact where it is a single process. Several global steps of one
-rollout are planned as one. Ticks are microseconds.
+rollout are planned as one, with the commits between them. Ticks are microseconds.
 """
 
 from statistics import mean
@@ -174,7 +174,15 @@ def snapshot_of(state: State, job: Job, trainer: Worker, model: Model) -> Snapsh
         generating=trainer.generating,
         stale=max(0, job.spec.stale_quota - num_stale(job)) if _has_next(job) else 0,
         later=later_queued,
+        commits=_commits(job, own),
     )
+
+
+def _commits(job: Job, own: list[MicroBatch]) -> tuple[int, ...]:
+    """How many updates are to be done before each commit but the last that the open rollout comes to."""
+    steps = [batch.global_step for batch in own if batch.phase not in (Phase.APPLIED, Phase.UPDATING)]
+    last = max(steps, default=job.global_step)
+    return tuple(sum(step <= at for step in steps) for at in range(job.global_step, last))
 
 
 def _has_next(job: Job) -> bool:

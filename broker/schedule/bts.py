@@ -37,7 +37,7 @@ class Bts:
             return cold(view)
         if view.ready or not view.pending or view.stale or not view.snapshot.pending:
             return settled(view, view.model, view.snapshot)
-        if view.snapshot.ready:  # what is in UQ waits for a commit: no bubble as the search knows it
+        if view.snapshot.ready or view.snapshot.commits:  # commits in between: no bubbles as the search knows them
             return Planned().search(view)
         return search(view.model, view.snapshot, self.budget)
 

@@ -79,6 +79,22 @@ class Colocated:
             self._dispatch(at)
         return at
 
+    def first(self, num: int) -> Self:
+        """By arrival: UQ, the running score, SQ, what is being generated, what is pending."""
+        other = self.copy()
+        other.ready = min(self.ready, num)
+        num -= other.ready
+        if self.task == _SCORES and not num:
+            other.task = _SCORES_LATER
+        num -= other.task == _SCORES
+        other.queued = min(self.queued, num)
+        num -= other.queued
+        if self.task == _GENERATES and not num:
+            other.task = _GENERATES_LATER
+        num -= other.task == _GENERATES
+        other.pending = min(self.pending, num)
+        return other
+
     def remaining(self) -> int:
         return self.pending + self.queued + self.ready + (self.task in (_GENERATES, _SCORES))
 

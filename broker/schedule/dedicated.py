@@ -101,6 +101,21 @@ class Dedicated:
             self._dispatch(at)
         return at
 
+    def first(self, num: int) -> Self:
+        """By arrival: UQ, running scores, SQ, what is being generated, what is pending."""
+        other = self.copy()
+        other.ready = min(self.ready, num)
+        num -= other.ready
+        for at, (end, later) in enumerate(self.busy):
+            other.busy[at] = (end, later or not num)
+            num -= not later and num > 0
+        other.queued = min(self.queued, num)
+        num -= other.queued
+        other.generates_later = self.generates_later or not num
+        num -= self.end >= 0 and not other.generates_later
+        other.pending = min(self.pending, num)
+        return other
+
     def remaining(self) -> int:
         scoring = sum(not later for _, later in self.busy)
         generating = self.end >= 0 and not self.generates_later

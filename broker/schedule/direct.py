@@ -47,6 +47,14 @@ class Direct:
         self.advance(at)
         return at
 
+    def first(self, num: int) -> Self:
+        other = self.copy()
+        other.ready = min(self.ready, num)
+        other.pending = min(self.pending, num - other.ready - 1)
+        if other.pending < 0:
+            other.pending, other.end = 0, -1
+        return other
+
     def remaining(self) -> int:
         return self.ready + (self.pending + 1 if self.end >= 0 else 0)
 

@@ -1,5 +1,7 @@
 """The trainer's moves on a supply, for searches: each does a whole task and returns when the trainer is free."""
 
+from collections.abc import Sequence
+
 from broker.schedule.snapshot import Model, Snapshot
 from broker.schedule.supplies import supply_of
 from broker.schedule.supply import LATER, OWN, Supply
@@ -30,6 +32,19 @@ def assist_of(times: Times) -> int:
 def back(generating: bool, times: Times) -> int:
     """How much longer the next update is."""
     return times.switch if generating else 0
+
+
+def finish(supply: Supply, now: int, longer: int, times: Times, commits: Sequence[int]) -> int:
+    """When the last update ends if the trainer only updates from `now` on, the first one `longer`, and commits after so
+    many updates each. What an arrival in UQ forces is the updates and commits from it on: those before the first commit
+    force it once they have ended, and so forth.
+    """
+    end = supply.finish(now, longer, times.update)
+    left = supply.remaining()
+    for nth, num in enumerate(commits):
+        after = (left - num) * times.update + (len(commits) - nth) * times.commit
+        end = max(end, supply.first(num).finish(now, longer, times.update) + after)
+    return end
 
 
 def run_out(supply: Supply, now: int, generating: bool, times: Times) -> int:

@@ -4,13 +4,14 @@ It is the optimum over all orders of the trainer's tasks. Fix the number k of TA
 every TAG result to SQ no later than any other order does; a generator that scores first, and servers that take SQ in
 order, then end the i-th score no later, for every i. The last update ends no sooner than k TAG, all updates and the
 fewest switches take, nor than the i-th arrival in UQ and the updates that it leaves; TAG first meets the largest of
-these. So the best k is the best order. `docs/scheduling.md` has the argument in full.
+these. So the best k is the best order. Where one rollout feeds several global steps, a commit between two of them is
+part of the update before it. `docs/scheduling.md` has the argument in full.
 """
 
 from dataclasses import dataclass
 
 from broker.schedule.choice import Choice, cold, settled
-from broker.schedule.moves import assist_of, back, tag
+from broker.schedule.moves import assist_of, back, finish, tag
 from broker.schedule.snapshot import Model, Snapshot
 from broker.schedule.supplies import supply_of
 from broker.strategies import Answer, TrainerView
@@ -49,15 +50,15 @@ def best(model: Model, snapshot: Snapshot) -> Plan:
     alone, without any waiting, are too long.
     """
     times = model.times
-    supply, now, generating = supply_of(model, snapshot), 0, snapshot.generating
-    updates = supply.remaining() * times.update
-    without = end = supply.finish(0, back(generating, times), times.update)
+    supply, now, generating, commits = supply_of(model, snapshot), 0, snapshot.generating, snapshot.commits
+    updates = supply.remaining() * times.update + len(commits) * times.commit
+    without = end = finish(supply, 0, back(generating, times), times, commits)
     tags = tried = 0
     while supply.pending and now + assist_of(times) + times.switch * (not generating) + updates + times.switch < end:
         now = tag(supply, now, generating, times)
         generating = True
         tried += 1
-        reached = supply.finish(now, times.switch, times.update)
+        reached = finish(supply, now, times.switch, times, commits)
         if reached < end:
             tags, end = tried, reached
     return Plan(tags, end, without, tried + 1)

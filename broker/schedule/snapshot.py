@@ -39,7 +39,8 @@ class Snapshot:
 
     pending: micro-batches of the open global step that nobody has claimed; queued: its micro-batches in SQ; ready: in
     UQ; generating: the trainer's mode; stale: micro-batches of the next global step that may still be claimed;
-    later: those of them in SQ.
+    later: those of them in SQ. commits: where one rollout feeds several global steps, all of which count as the
+    open one here: after how many updates from now the trainer commits, once for each that is not the last.
     """
 
     pending: int
@@ -50,6 +51,7 @@ class Snapshot:
     generating: bool = False
     stale: int = 0
     later: int = 0
+    commits: tuple[int, ...] = ()
 
     @property
     def remaining(self) -> int:

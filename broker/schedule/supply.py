@@ -33,6 +33,10 @@ class Supply(Protocol):
         """Advance until UQ is not empty; returns when. Only where something is still to come."""
         ...
 
+    def first(self, num: int) -> Self:
+        """A copy with no updates to be done but the next `num`, on what comes to UQ first. Only to be finished."""
+        ...
+
     def remaining(self) -> int:
         """Updates of the open global step to be done."""
         ...
