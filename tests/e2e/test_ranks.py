@@ -54,6 +54,10 @@ def test_two_ranks_make_the_weights_of_one_trainer(cluster: Cluster, alone: Run)
     assert "2 trainer ranks have met (epoch 1): t/trainer/0, t/trainer/1" in run.notices()
     assert not run.bodies(RestartRecord)
     assert_same_weights(run, alone)
+    told = cluster.ctl("explain", "two").stdout
+    assert "versions   3 optimizer steps: optimizer " in told
+    assert " s an update (median), " in told
+    assert "update_gather" in run.summary["stage_seconds"]["t/trainer/0"]
 
 
 @pytest.mark.parametrize("rank", [1, pytest.param(0, marks=pytest.mark.matrix)])
