@@ -14,10 +14,15 @@ _MAX_CHARS = 160
 
 def none_survived(batches: list[MicroBatch]) -> str:
     """Why nothing of a global step could be trained on."""
-    scores = [score for batch in batches for score in batch.scores().values()]
-    failed = [score.failure or "the reward is not finite" for score in scores if not usable(score)]
-    why = f" ({len(failed)} of {len(scores)} masked: {_short(failed[0])})" if failed else ""
+    failed, num = failures(batches), sum(sum(batch.sizes) for batch in batches)
+    why = f" ({len(failed)} of {num} masked: {_short(failed[0])})" if failed else ""
     return f"no sample survived scoring{why}"
+
+
+def failures(batches: list[MicroBatch]) -> list[str]:
+    """Of each sample without a reward, why it has none."""
+    scores = [score for batch in batches for score in batch.scores().values()]
+    return [score.failure or "the reward is not finite" for score in scores if not usable(score)]
 
 
 def never_trained(job: Job) -> bool:
@@ -38,5 +43,6 @@ def _num_trained(job: Job) -> int:
 
 
 def _short(text: str) -> str:
+    """On one line, for the inside of a sentence."""
     line = " ".join(text.split())
     return line if len(line) <= _MAX_CHARS else f"{line[: _MAX_CHARS - 3]}..."

@@ -7,6 +7,7 @@ from broker import requests
 from broker.blobs import free, free_fragments, refs_of
 from broker.commands import End, RetireVersions
 from broker.drift import warn
+from broker.evaluation_report import evaluation_record, unrewarded
 from broker.generation import step_complete
 from broker.lacking import lacking
 from broker.learning import never_trained, none_survived, steps_trained
@@ -16,19 +17,15 @@ from broker.order import free_trainers
 from broker.placement import involved, members, trainer_of
 from broker.plan import plan_evaluation, plan_rollout
 from broker.ranks import bind, bound, dissolve, form, taken
-from broker.scoring import means, resolve, usable
+from broker.scoring import resolve
 from broker.state import Evaluation, Job, Kept, State
 from broker.step_report import step_record, version_gap
 from digend.wire.records import (
     CheckpointRecord,
-    EvalGroup,
-    EvaluationRecord,
     JobState,
     Notice,
 )
 from digend.wire.tasks import CheckpointResult, CommitResult
-
-_MAX_DRAWN_GROUPS = 64
 
 
 def set_state(state: State, job: Job, name: str, reason: str = "") -> None:
@@ -192,7 +189,7 @@ def close_step(state: State, job: Job, result: CommitResult | None) -> None:
         job.version += 1
     job.global_step += 1
     record = step_record(state, job, batches, result, z0, skipped)
-    if any(batch.outcome and batch.outcome.rewards for batch in batches):
+    if record.reward_mean is not None:
         job.reward_mean = record.reward_mean
     state.record(job, record)
     warn(state, job, [batch for batch in batches if not version_gap(job, batch, skipped)])
@@ -231,52 +228,15 @@ def _close_evaluation(state: State, job: Job) -> None:
     evaluation = job.evaluation
     if evaluation is None or not all(batch.scored for batch in evaluation.micro_batches):
         return
-    components, _ = means(evaluation.micro_batches)
-    rewards = [
-        score.reward
-        for batch in evaluation.micro_batches
-        for score in batch.scores().values()
-        if usable(score) and score.reward is not None
-    ]
-    groups: dict[str, list[float]] = {}
-    for batch in evaluation.micro_batches:
-        for metrics in batch.group_metrics.values():
-            for name, value in metrics.items():
-                groups.setdefault(name, []).append(value)
-    metrics = {name: sum(values) / len(values) for name, values in groups.items()}
-    if rewards:
-        metrics["reward"] = sum(rewards) / len(rewards)
-    seq = state.record(
-        job,
-        EvaluationRecord(
-            global_step=evaluation.global_step,
-            version=evaluation.stamp[1],
-            incarnation=job.incarnation,
-            label=evaluation.label,
-            metrics={**components, **metrics},
-            num_samples=sum(sum(batch.sizes) for batch in evaluation.micro_batches),
-            seconds=(state.now - evaluation.start_ns) / 1e9,
-            groups=tuple(_drawn(batch) for batch in evaluation.micro_batches[:_MAX_DRAWN_GROUPS]),
-        ),
-    )
+    why = unrewarded(evaluation)
+    if why:
+        state.record(job, Notice(level="warning", message=why))
+    seq = state.record(job, evaluation_record(state, job, evaluation))
     free_batches(state, job, evaluation.micro_batches, keep_for=seq)
     incarnation = 0 if evaluation.global_step == job.spec.first_global_step else job.incarnation
     job.evaluated[incarnation, evaluation.global_step] = None
     job.evaluation = None
     _say(job, "")
-
-
-def _drawn(batch: MicroBatch) -> EvalGroup:
-    fragment, group = batch.fragments[0], batch.groups[0]
-    if fragment.result is None:
-        raise AssertionError("a scored fragment was generated")
-    scores = [fragment.scores[key] for key in fragment.keys]
-    return EvalGroup(
-        prompt=group.prompt.uid,
-        text=group.prompt.text,
-        blob=fragment.result.samples,
-        rewards=tuple(score.reward if usable(score) else None for score in scores),
-    )
 
 
 def free_batches(state: State, job: Job, batches: list[MicroBatch], keep_for: int | None = None) -> None:

@@ -24,7 +24,8 @@ def step_record(
     outcomes = [batch.outcome for batch in batches if batch.outcome]
     updates = [batch.update for batch in batches if batch.update]
     pairs = max(1, sum(update.num_pairs for update in updates))
-    mean, std = mean_and_std([reward for outcome in outcomes for reward in outcome.rewards])
+    rewards = [reward for outcome in outcomes for reward in outcome.rewards]
+    mean, std = mean_and_std(rewards) if rewards else (None, None)
     components = _components(batches)
     advantages = [item.advantage for outcome in outcomes for item in outcome.selected]
     advantage_mean, advantage_std = mean_and_std(advantages)

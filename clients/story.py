@@ -50,7 +50,10 @@ def _(body: r.StepRecord) -> str:
 
 @line_of.register
 def _(body: r.EvaluationRecord) -> str:
-    return f"evaluation {body.label} (global step {body.global_step}): {metrics(body.metrics)}, {age(body.seconds)}"
+    failed = f", {body.num_failed} of {body.num_samples} samples failed" if body.num_failed else ""
+    none = "no reward, " if body.num_failed and body.num_failed == body.num_samples else ""
+    figures = f"{none}{metrics(body.metrics)}, {age(body.seconds)}"
+    return f"evaluation {body.label} (global step {body.global_step}): {figures}{failed}"
 
 
 @line_of.register

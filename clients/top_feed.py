@@ -30,7 +30,8 @@ _KINDS = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Watched:
-    """A job that is looked at. `rewards`: of its newest global steps; `step_s`: how long the last one took."""
+    """A job that is looked at. `rewards`: of its newest global steps that have one; `step_s`: how long the last one
+    took."""
 
     job: JobView
     rewards: tuple[float, ...]
@@ -80,7 +81,8 @@ class Reader:
             self._since += len(records)
 
     def watched(self, job: JobView) -> Watched:
-        rewards = tuple(self._steps[step].reward_mean for step in sorted(self._steps))
+        means = [self._steps[step].reward_mean for step in sorted(self._steps)]
+        rewards = tuple(mean for mean in means if mean is not None)
         return Watched(job=job, rewards=rewards, step_s=self._step_s, evaluation=self._evaluation)
 
     def pieces(self, start_ns: int) -> list[Piece]:

@@ -61,8 +61,8 @@ def _step(step: StepRecord) -> None:
         "global step closed",
         global_step=step.global_step,
         policy_version=step.version,
-        reward=round(step.reward_mean, 4),
         seconds=round(step.seconds, 2),
+        **({} if step.reward_mean is None else {"reward": round(step.reward_mean, 4)}),
         **_known(skipped=step.skipped),
     )
 

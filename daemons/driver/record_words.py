@@ -44,7 +44,8 @@ def _of_job(body: r.RecordBody) -> Transition | None:
         case r.OriginRecord(parent=parent, global_step=step, version=version, path=path):
             return told(f"forked from {parent} at global step {step}, policy version {version}", path)
         case r.StepRecord():
-            return told(f"global step {body.global_step} closed, reward {body.reward_mean:.4g}", _step(body))
+            reward = "no reward" if body.reward_mean is None else f"reward {body.reward_mean:.4g}"
+            return told(f"global step {body.global_step} closed, {reward}", _step(body))
         case r.EvaluationRecord(label=label, global_step=step, metrics=metrics):
             values = ", ".join(f"{name} {metrics[name]:.4g}" for name in in_order(metrics))
             return told(f"evaluation {label} at global step {step}", values)

@@ -27,7 +27,7 @@ class Figure:
 
 
 STEP_FIGURES = (
-    Figure("reward/mean", "", "mean reward over unmasked samples"),
+    Figure("reward/mean", "", "mean reward over unmasked samples; absent where all are masked"),
     Figure("reward/std", "", "standard deviation of the reward over unmasked samples"),
     Figure("component/*", "", "mean of one component of the reward"),
     Figure("component_std/*", "", "standard deviation of one component"),
@@ -121,11 +121,23 @@ def figures(body: RecordBody) -> dict[str, float]:
 
 def _learning(step: StepRecord) -> dict[str, float]:
     return {
-        "reward/mean": step.reward_mean,
-        "reward/std": step.reward_std,
+        **_known({"reward/mean": step.reward_mean, "reward/std": step.reward_std}),
         **{f"component/{name}": value for name, value in sorted(step.components.items())},
         **{f"component_std/{name}": value for name, value in sorted(step.component_stds.items())},
         **{f"component_zero_std/{name}": value for name, value in sorted(step.component_zero_std.items())},
+        **_training(step),
+    }
+
+
+def _known(values: dict[str, float | None]) -> dict[str, float]:
+    return {name: value for name, value in values.items() if value is not None}
+
+
+def _training(step: StepRecord) -> dict[str, float]:
+    """Nothing of a global step that trained on no sample: there is no mean of none."""
+    if not step.num_selected:
+        return {}
+    return {
         "advantage/mean": step.advantage_mean,
         "advantage/std": step.advantage_std,
         "advantage/min": step.advantage_min,

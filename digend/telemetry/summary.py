@@ -50,6 +50,7 @@ class Summary:
         self._incarnation = 0
         self._parent, self._parent_step = "", 0
         self._last_step: dict[str, float] = {}
+        self._reward: float | None = None
         self._last_evaluation: dict[str, float] = {}
         self._evaluations: list[EvaluationView] = []
         self._checkpoint: CheckpointRecord | None = None
@@ -105,7 +106,7 @@ class Summary:
             num_global_steps=self._num_global_steps,
             policy_version=self._version,
             incarnation=self._incarnation,
-            reward=_finite(self._last_step.get("reward/mean")),
+            reward=self._reward,
             submitted_ns=self._submitted_ns,
             started_ns=self._started_ns,
             finished_ns=self._finished_ns,
@@ -126,6 +127,7 @@ class Summary:
             self._global_step, self._version = body.global_step, body.version
             self._incarnation = body.incarnation
             self._last_step = figures(body)
+            self._reward = self._reward if body.reward_mean is None else _finite(body.reward_mean)
         elif isinstance(body, EvaluationRecord):
             self._take_evaluation(body)
         elif isinstance(body, CheckpointRecord):

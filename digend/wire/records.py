@@ -158,8 +158,9 @@ class StepRecord:
     version: int
     incarnation: int
     seconds: float
-    reward_mean: float
-    reward_std: float
+    reward_mean: float | None
+    """None where no sample has a reward; so for `reward_std`."""
+    reward_std: float | None
     components: dict[str, float]
     num_samples: int
     num_masked: int
@@ -235,6 +236,8 @@ class EvaluationRecord:
     num_samples: int
     seconds: float
     groups: tuple[EvalGroup, ...]
+    num_failed: int = 0
+    """Samples without a reward; where all are, `metrics` has none either."""
     kind: Literal["evaluation"] = "evaluation"
 
 

@@ -10,7 +10,10 @@ import pytest
 from broker.harness import Tamper
 from broker.harness_engine import Sample, Scorer, honest
 from broker.harness_shell import Shell
-from digend.wire.records import JobState, Notice, RestartRecord, StepRecord, TaskFailure, WorkerState
+from clients.story import line_of
+from digend.telemetry.figures import figures
+from digend.telemetry.summary import summarise
+from digend.wire.records import EvaluationRecord, JobState, Notice, RestartRecord, StepRecord, TaskFailure, WorkerState
 from digend.wire.refs import WeightsRef
 from digend.wire.tasks import (
     TASK_ERRORS,
@@ -105,6 +108,42 @@ def test_a_gradient_that_is_not_finite_skips_the_step() -> None:
         (1, None),
     ]
     assert last_state(simulation) == ("completed", "1 of 2 global steps trained")
+
+
+def _down(sample: Sample) -> SampleScore:
+    return SampleScore(prompt=sample.prompt, index=sample.index, reward=None, components={}, failure="raised: down")
+
+
+def test_where_nothing_was_scored_there_is_no_mean() -> None:
+    """Not in the record, nor under any name that is a mean of samples; the view keeps the last one that there was."""
+    simulation = finished(
+        job(num_global_steps=2), scorer=lambda sample: honest(sample) if sample.rollout == 0 else _down(sample)
+    )
+    scored, skipped = bodies(simulation, StepRecord)
+    assert (skipped.reward_mean, skipped.reward_std, skipped.components) == (None, None, {})
+    names = set(figures(skipped))
+    assert not [name for name in names if name.startswith(("reward/", "advantage/", "train/loss", "train/ratio"))]
+    assert {"train/planned_pairs", "train/pairs", "samples/masked"} <= names
+    assert "global step 2, reward -, " in (line_of(skipped) or "")
+    assert simulation.job("j1").reward_mean == scored.reward_mean
+    assert summarise(simulation.records["j1"]).job.reward == scored.reward_mean
+
+
+@pytest.mark.parametrize("failing", [2, 1], ids=["all", "one of each prompt"])
+def test_an_evaluation_says_how_many_samples_failed(failing: int) -> None:
+    def scorer(sample: Sample) -> SampleScore:
+        return _down(sample) if sample.purpose == "evaluate" and sample.index < failing else honest(sample)
+
+    simulation = finished(job(num_global_steps=1, evaluation=evaluation(2)), scorer=scorer)
+    before = bodies(simulation, EvaluationRecord)[0]
+    assert (before.num_failed, before.num_samples) == (2 * failing, 4)
+    none = "no reward: " if failing == 2 else ""
+    said = [body.message for body in bodies(simulation, Notice) if body.level == "warning"]
+    assert said[0] == f"evaluation before at global step 0: {none}{2 * failing} of 4 samples failed: raised: down"
+    line = line_of(before) or ""
+    assert line.startswith(f"evaluation before (global step 0): {'no reward' if failing == 2 else 'reward 0.'}")
+    assert line.endswith(f", {2 * failing} of 4 samples failed")
+    assert last_state(simulation) == ("completed", "")
 
 
 def test_where_no_gradient_of_a_job_was_finite_it_fails() -> None:

@@ -86,7 +86,7 @@ def assert_masked_in_whole_groups(run: Run) -> None:
 
 def assert_never_a_zero(run: Run) -> None:
     """The service gives 2 or more, so a mean below that would hold a made-up value."""
-    assert all(step.reward_mean >= 2 for step in run.steps if step.num_selected)
+    assert all((step.reward_mean or 0) >= 2 for step in run.steps if step.num_selected)
     told = [step.components for step in run.steps if step.num_selected]
     assert told
     for components in told:
@@ -122,4 +122,4 @@ def test_a_service_that_is_killed_and_comes_back(healthy: Cluster) -> None:
     assert_masked_in_whole_groups(run)
     assert "cannot be reached" in run.notices()
     assert run.steps[0].num_masked == run.steps[-1].num_masked == 0
-    assert all(step.reward_mean > 0 for step in run.steps if step.num_selected)
+    assert all((step.reward_mean or 0) > 0 for step in run.steps if step.num_selected)
