@@ -16,6 +16,11 @@ def lacking(state: State, job: Job) -> str:
     return _lacks_trainer(state, job) or _lacks_generator(state, job) or _lacks_reward(state, job)
 
 
+def lacks_but_generators(state: State, job: Job) -> bool:
+    """Whether somebody is absent whom a trainer that generates cannot replace."""
+    return bool(_lacks_trainer(state, job) or _lacks_reward(state, job))
+
+
 def _lacks_trainer(state: State, job: Job) -> str:
     if job.spec.ranks > 1:
         reserved = taken(state, job) if job.active else {}

@@ -11,10 +11,15 @@ from broker.state import Job, State, Worker
 from broker.switching import may_generate
 
 
-def offer_standing_in(state: State, job: Job, trainer: Worker) -> bool:
+def stands_in(state: State, job: Job, trainer: Worker) -> bool:
+    """Whether a trainer does what generators would do, when it is free."""
     if job.spec.deterministic or job.spec.strategy == "never" or not _deserted(state, job):
         return False
-    if not may_generate(state, job, trainer):
+    return may_generate(state, job, trainer)
+
+
+def offer_standing_in(state: State, job: Job, trainer: Worker) -> bool:
+    if not stands_in(state, job, trainer):
         return False
     scored = job.spec.scoring == "colocated" and offer_scoring(state, job, trainer)
     return scored or offer_encoding(state, job, trainer) or offer_left_over(state, job, trainer)

@@ -4,12 +4,11 @@ from typing import TypedDict
 
 from broker.blobs import refs_of
 from broker.draining import standing
-from broker.lacking import lacking
 from broker.microbatch import Fragment, Phase
 from broker.placement import involved, job_of
 from broker.ranks import followed
 from broker.state import SECOND, Drain, Job, Lease, State, Worker
-from broker.waits import NOTHING, in_want_of, job_reason, sq_reason, uq_reason, worker_reason
+from broker.waits import NOTHING, absence, job_reason, sq_reason, uq_reason, worker_reason
 from digend.wire.devices import DeviceState
 from digend.wire.views import DrainView, JobView, NodeView, QueueItem, QueueView, StatusView
 
@@ -147,9 +146,9 @@ def _problems(state: State, jobs: list[Job], now_ns: int) -> tuple[str, ...]:
     for job in jobs:
         found += [f"{name}: lost, {reason}" for name, reason in job.lost.items()]
     for job in state.jobs.values():
-        absent = lacking(state, job) if job.active or job.state == "queued" else ""
+        absent = absence(state, job) if job.active or job.state == "queued" else ""
         if absent:
-            found.append(f"job {job.id} {in_want_of(absent)}")
+            found.append(f"job {job.id}{absent}")
     return tuple(found)
 
 

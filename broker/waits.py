@@ -4,10 +4,12 @@ Reads only. Invariant: whatever does not run has a reason, and what runs has non
 """
 
 from broker.draining import wanted
-from broker.lacking import lacking
+from broker.generation import prepared
+from broker.lacking import lacking, lacks_but_generators
 from broker.microbatch import MicroBatch
-from broker.placement import job_of
+from broker.placement import job_of, trainer_of
 from broker.ranks import followed
+from broker.standing_in import stands_in
 from broker.state import SECOND, Job, State, Worker
 from broker.stopping import plan
 
@@ -31,11 +33,34 @@ _CAUSES = {
 def job_reason(state: State, job: Job) -> str:
     """What keeps a job from going on, else what goes on beside its state, else how it ended; and when it will stop."""
     absent = lacking(state, job) if job.active else ""
-    parts = (in_want_of(absent) if absent else job.reason, plan(job))
+    if absent and goes_on_without(state, job):
+        parts = (job.reason, _stood_in(absent), plan(job))
+    else:
+        parts = (_in_want_of(absent) if absent else job.reason, "", plan(job))
     return "; ".join(part for part in parts if part)
 
 
-def in_want_of(absent: str) -> str:
+def absence(state: State, job: Job) -> str:
+    """Of a job that has workers or is queued: who is not there, and what that means for it; "" where all are."""
+    absent = lacking(state, job)
+    if not absent:
+        return ""
+    return f": {_stood_in(absent)}" if goes_on_without(state, job) else f" {_in_want_of(absent)}"
+
+
+def goes_on_without(state: State, job: Job) -> bool:
+    """Whether the trainer generates, so that a job that lacks generators does not wait for one."""
+    trainer = trainer_of(state, job)
+    if job.state != "running" or trainer is None or trainer.session is None or lacks_but_generators(state, job):
+        return False
+    return prepared(job, trainer) and stands_in(state, job, trainer)
+
+
+def _stood_in(absent: str) -> str:
+    return f"{absent}; the trainer generates"
+
+
+def _in_want_of(absent: str) -> str:
     """`waits: no trainer is connected`, or what says so by itself."""
     return absent if absent.startswith("waiting for") else f"waits: {absent}"
 

@@ -4,6 +4,7 @@ import pytest
 
 from broker.harness import Simulation
 from broker.spec import JobSpec
+from broker.views import job_view, status_view
 from digend.wire.records import StepRecord, TaskRecord
 from tests.broker.audit import audit
 from tests.broker.support import GENERATOR, TRAINER, S, bodies, evaluation, job, last_state, prompts, simulate
@@ -56,6 +57,42 @@ def test_not_where_the_trainer_never_generates() -> None:
     assert simulation.now_ns > 60 * S
     by_trainer = {body.task for body in bodies(simulation, TaskRecord) if body.worker == TRAINER}
     assert by_trainer <= {"prepare", "update", "commit", "checkpoint"}
+
+
+@pytest.mark.parametrize("changes", [{}, {"scoring": "dedicated"}], ids=["", "reward processes there"])
+def test_meanwhile_the_job_does_not_say_that_it_waits(changes: dict[str, str]) -> None:
+    simulation = simulate(job(strategy="always", checkpoint_every=0, num_global_steps=3, **changes), 1, len(changes))
+    simulation.run(until=lambda: running(simulation))
+    simulation.kill(GENERATOR)
+    simulation.run(until=lambda: simulation.job("j1").global_step == 2)
+    said = "no generator is connected; the trainer generates"
+    assert reason_and_problems(simulation)[0] == said
+    assert f"job j1: {said}" in reason_and_problems(simulation)[1]
+
+
+@pytest.mark.parametrize(
+    ("changes", "lost"),
+    [({"strategy": "never"}, ""), ({"scoring": "dedicated"}, "n/reward/0"), ({}, TRAINER)],
+    ids=["its strategy says never", "nobody scores", "no trainer"],
+)
+def test_it_waits_where_the_trainer_cannot_go_on_either(changes: dict[str, str], lost: str) -> None:
+    spec = job(**{"strategy": "always", "checkpoint_every": 0, **changes})
+    simulation = simulate(spec, 1, int(spec.scoring == "dedicated"))
+    simulation.run(until=lambda: running(simulation))
+    for name in (GENERATOR, lost):
+        if name:
+            simulation.kill(name)
+    end = simulation.now_ns + 30 * S
+    while simulation.now_ns < end and simulation.step():
+        pass
+    reason, problems = reason_and_problems(simulation)
+    assert reason == f"waits: no {'trainer' if lost == TRAINER else 'generator'} is connected"
+    assert f"job j1 {reason}" in problems
+
+
+def reason_and_problems(simulation: Simulation) -> tuple[str, tuple[str, ...]]:
+    state = simulation.core.state
+    return job_view(state, simulation.job("j1")).reason, status_view(state, simulation.now_ns, 0).problems
 
 
 def test_it_ends_when_a_generator_is_back() -> None:
