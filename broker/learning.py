@@ -1,4 +1,5 @@
-"""Whether a job learns anything, in words: how many of its global steps made an update, and why one made none.
+"""Whether a job learns anything, in words: how many of its global steps made an update, why one made none, and
+whether there were differences to learn from.
 
 Owns these words and the rule that a job without a single update has failed. Must not know how a step is closed.
 Invariant: a global step made an update if, and only if, the policy version grew with it.
@@ -6,10 +7,13 @@ Invariant: a global step made an update if, and only if, the policy version grew
 
 from broker.microbatch import MicroBatch
 from broker.scoring import usable
-from broker.state import Job
+from broker.state import Job, State
+from digend.wire.records import Notice
 
 _MAX_CHARS = 160
 """Of why a sample could not be scored, inside a sentence; the warning of its micro-batch has it whole."""
+
+_FLAT_STEPS = 2
 
 
 def none_survived(batches: list[MicroBatch]) -> str:
@@ -23,6 +27,31 @@ def failures(batches: list[MicroBatch]) -> list[str]:
     """Of each sample without a reward, why it has none."""
     scores = [score for batch in batches for score in batch.scores().values()]
     return [score.failure or "the reward is not finite" for score in scores if not usable(score)]
+
+
+def warn_if_flat(state: State, job: Job, batches: list[MicroBatch]) -> None:
+    """Say once that rewards do not differ within any group of `_FLAT_STEPS` global steps in a row. A step without a
+    group that counts says nothing about that."""
+    outcomes = [batch.outcome for batch in batches if batch.outcome]
+    num_kept = sum(len(batch.groups) for batch in batches) - sum(len(outcome.dropped) for outcome in outcomes)
+    if not num_kept or job.told_flat:
+        return
+    flat = sum(outcome.num_zero_std for outcome in outcomes) == num_kept
+    job.num_flat = job.num_flat + 1 if flat else 0
+    if job.num_flat < _FLAT_STEPS:
+        return
+    job.told_flat = True
+    levels = {reward for outcome in outcomes for reward in outcome.rewards}
+    same = (
+        f"the reward was {min(levels):.4g} for every sample"
+        if len(levels) == 1
+        else "samples of a prompt had one reward"
+    )
+    message = (
+        f"nothing is learnt from the reward: in {_FLAT_STEPS} global steps in a row {same}. "
+        "Within a group only differences count (docs/write-a-reward.md, Before you trust it)"
+    )
+    state.record(job, Notice(level="warning", message=message))
 
 
 def never_trained(job: Job) -> bool:

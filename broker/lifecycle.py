@@ -10,7 +10,7 @@ from broker.drift import warn
 from broker.evaluation_report import evaluation_record, unrewarded
 from broker.generation import step_complete
 from broker.lacking import lacking
-from broker.learning import never_trained, none_survived, steps_trained
+from broker.learning import never_trained, none_survived, steps_trained, warn_if_flat
 from broker.leasing import end_idle, revoke
 from broker.microbatch import MicroBatch
 from broker.order import free_trainers
@@ -193,6 +193,7 @@ def close_step(state: State, job: Job, result: CommitResult | None) -> None:
         job.reward_mean = record.reward_mean
     state.record(job, record)
     warn(state, job, [batch for batch in batches if not version_gap(job, batch, skipped)])
+    warn_if_flat(state, job, batches)
     free_batches(state, job, batches)
     for batch in batches:
         job.uq.remove(batch)

@@ -253,6 +253,9 @@ class Job:
     num_skipped: int = 0
     """Global steps in a row; `checkpoint_skipped`: as it was at the newest checkpoint."""
     checkpoint_skipped: int = 0
+    num_flat: int = 0
+    """Global steps in a row of which every group had equal rewards; `told_flat`: that has been said."""
+    told_flat: bool = False
     drifted: dict[str, None] = field(default_factory=dict)
     """Workers whose samples came out otherwise at the trainer, as has been said."""
     hold: str = ""

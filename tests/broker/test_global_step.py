@@ -148,6 +148,33 @@ def test_zero_advantages_count_in_z() -> None:
     assert bodies(simulation, StepRecord)[0].num_zero_std_groups == 1
 
 
+@pytest.mark.parametrize(
+    ("flat", "warned_at"),
+    [((True, True, True), [2]), ((True, False, True), []), ((False, True, True, True), [3])],
+    ids=["always", "not in a row", "later, and once"],
+)
+@pytest.mark.parametrize("level", [0.5, None], ids=["constant", "by prompt"])
+def test_rewards_that_never_differ_are_warned_of_once(
+    flat: tuple[bool, ...], warned_at: list[int], level: float | None
+) -> None:
+    def scorer(sample: Sample) -> SampleScore:
+        same = level if level is not None else reward_of(sample.prompt, 0)
+        return replace(honest(sample), reward=same) if flat[sample.rollout] else honest(sample)
+
+    simulation = finished(job(num_global_steps=len(flat)), 2, scorer=scorer)
+    said = [body.message for body in bodies(simulation, Notice) if "nothing is learnt" in body.message]
+    closed, warned = 0, []
+    for record in simulation.records["j1"]:
+        closed += isinstance(record.body, StepRecord)
+        if isinstance(record.body, Notice) and record.body.message in said:
+            warned.append(closed)
+    assert warned == warned_at
+    for message in said:
+        what = "the reward was 0.5 for every sample" if level else "samples of a prompt had one reward"
+        assert f"in 2 global steps in a row {what}. " in message
+        assert "docs/write-a-reward.md" in message
+
+
 def everything_of(rollouts: set[int]) -> Scorer:
     def scorer(sample: Sample) -> SampleScore:
         if sample.rollout in rollouts:
