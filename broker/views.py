@@ -85,16 +85,18 @@ def _queued(job: Job, now_ns: int) -> list[QueueItem]:
 def status_view(state: State, now_ns: int, started_ns: int) -> StatusView:
     jobs = state.active()
     queue = queue_view(state, now_ns)
-    scoring = [item.age_s for item in queue.items if item.queue == "sq"]
-    updating = [item.age_s for item in queue.items if item.queue == "uq"]
+    scoring = [item for item in queue.items if item.queue == "sq"]
+    updating = [item for item in queue.items if item.queue == "uq"]
     return StatusView(
         epoch=state.epoch,
         uptime_s=(now_ns - started_ns) / SECOND,
         nodes=node_views(state, now_ns),
         sq_depth=len(scoring),
-        sq_oldest_s=max(scoring, default=None),
+        sq_oldest_s=max((item.age_s for item in scoring), default=None),
+        sq_bytes=sum(item.num_bytes for item in scoring),
         uq_depth=len(updating),
-        uq_oldest_s=max(updating, default=None),
+        uq_oldest_s=max((item.age_s for item in updating), default=None),
+        uq_bytes=sum(item.num_bytes for item in updating),
         job=job_view(state, jobs[0]) if jobs else None,
         jobs=tuple(job_view(state, job) for job in jobs),
         queued=sum(other.state == "queued" for other in state.jobs.values()),

@@ -14,6 +14,7 @@ from clients.screen import STYLES
 from clients.sparkline import sparkline
 from clients.top_feed import Frame, Watched
 from clients.verbs.nodes import doing
+from clients.waiting_bytes import total
 from clients.window import WorkerTime, times_of
 from clients.words import age, number, plural, share
 from digend.wire.views import JobView, NodeView
@@ -70,6 +71,7 @@ def _head(frame: Frame, width: int) -> Iterator[Text]:
         _queue("UQ", status.uq_depth, status.uq_oldest_s),
         f"bubbles {share(status.bubble_share)}",
         plural(len(status.nodes), "worker"),
+        *([f"tensors {held}"] if (held := total(status)) else []),
         *([frame.address] if width >= _WIDE else []),
     ]
     for part in parts:

@@ -6,6 +6,7 @@ from clients.api import Digend
 from clients.columns import Column
 from clients.output import Output
 from clients.verb import tabular, verb
+from clients.waiting_bytes import spooled
 from clients.words import age, size
 from digend.wire.views import NodeView
 
@@ -38,7 +39,7 @@ COLUMNS = (
     Column("device", _device),
     Column("traffic", lambda node: node.traffic or "-"),
     Column("held", lambda node: size(node.held_bytes), wide=True),
-    Column("spooled", lambda node: size(node.spooled_bytes), wide=True),
+    Column("spooled", spooled, wide=True),
     Column("pid", lambda node: str(node.pid)),
     Column("session", lambda node: node.session or "-", wide=True),
     Column(

@@ -1,12 +1,14 @@
 """`digenctl status`: the one look that tells whether all is well."""
 
 from collections.abc import Iterator, Sequence
+from itertools import chain, repeat
 
+from clients import waiting_bytes
 from clients.api import Digend
 from clients.output import Output, plain
 from clients.verb import tabular, verb
 from clients.verbs.nodes import COLUMNS, print_nodes
-from clients.words import age, number, plural, share
+from clients.words import age, number, plural, share, size
 from digend.exitcodes import ExitCode
 from digend.wire.views import CLEAR_DATA, JobView, StatusView
 
@@ -51,8 +53,10 @@ def lines(status: StatusView, job: JobView | None) -> Iterator[str]:
         yield f"job      {_job(other)}"
     if status.queued:
         yield f"queued   {plural(status.queued, 'job')}"
-    yield f"SQ       {_depth(status.sq_depth, status.sq_oldest_s)}"
-    yield f"UQ       {_depth(status.uq_depth, status.uq_oldest_s)}"
+    yield f"SQ       {_depth(status.sq_depth, status.sq_oldest_s, status.sq_bytes)}"
+    yield f"UQ       {_depth(status.uq_depth, status.uq_oldest_s, status.uq_bytes)}"
+    for first, line in zip(chain(["tensors  "], repeat(" " * 9)), waiting_bytes.lines(status), strict=False):
+        yield first + line
     yield f"bubbles  {share(status.bubble_share)}{' of worker time' if status.bubble_share is not None else ''}"
     if clear := sum(node.traffic == CLEAR_DATA for node in status.nodes):
         yield f"traffic  tensors of {plural(clear, 'worker')} go in the clear, on a network that was said to be trusted"
@@ -72,5 +76,6 @@ def _job(job: JobView) -> str:
     )
 
 
-def _depth(depth: int, oldest_s: float | None) -> str:
-    return f"{depth} waiting, the oldest for {age(oldest_s)}" if depth else "empty"
+def _depth(depth: int, oldest_s: float | None, num_bytes: int) -> str:
+    held = f", {size(num_bytes)}" if num_bytes else ""
+    return f"{depth} waiting, the oldest for {age(oldest_s)}{held}" if depth else "empty"

@@ -141,6 +141,7 @@ class Intake:
         self._send(session.peer, HeartbeatAck(session=session.id, seq=beat.seq))
         session.problem = beat.problem
         session.held_bytes, session.spooled_bytes = beat.held_bytes, beat.spooled_bytes
+        session.memory_limit_bytes, session.spool_limit_bytes = beat.memory_limit_bytes, beat.spool_limit_bytes
         if beat.wall_ns:
             session.clock_ahead_s = (beat.wall_ns - time.time_ns()) / 1e9
         if self._sessions.worth_an_event(session, beat, now_ns):

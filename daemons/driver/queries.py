@@ -104,7 +104,14 @@ class Queries:
     def status(self, now_ns: int) -> StatusView:
         """How things are, the driver's own problems first."""
         status = views.status_view(self._core.state, now_ns, self._started_ns)
-        return replace(status, problems=self._problems() + status.problems, nodes=self._sessions.seen(status.nodes))
+        nodes = self._sessions.seen(status.nodes)
+        return replace(
+            status,
+            problems=self._problems() + status.problems,
+            nodes=nodes,
+            held_bytes=sum(node.held_bytes for node in nodes),
+            spooled_bytes=sum(node.spooled_bytes for node in nodes),
+        )
 
     def jobs(self) -> tuple[JobView, ...]:
         """All jobs, oldest first."""

@@ -29,6 +29,8 @@ class Session:
     """Of its box's clock before this one, by the last heartbeat."""
     held_bytes: int = 0
     spooled_bytes: int = 0
+    memory_limit_bytes: int | None = None
+    spool_limit_bytes: int = 0
     full: bool = False
     problem: str = ""
     """What it said is wrong, by the last heartbeat."""
@@ -75,7 +77,8 @@ class Sessions:
         return tuple(f"{each.hello.name}: {each.problem}" for each in self._live.values() if each.problem)
 
     def seen(self, nodes: tuple[NodeView, ...]) -> tuple[NodeView, ...]:
-        """The core's view of workers, with what only their sessions tell: host, run folders, clock, traffic."""
+        """The core's view of workers, with what only their sessions tell: host, run folders, clock, traffic,
+        bytes that wait."""
         return tuple(self._seen(node) for node in nodes)
 
     def _seen(self, node: NodeView) -> NodeView:
@@ -89,6 +92,8 @@ class Sessions:
             clock_ahead_s=found.clock_ahead_s,
             held_bytes=found.held_bytes,
             spooled_bytes=found.spooled_bytes,
+            memory_limit_bytes=found.memory_limit_bytes,
+            spool_limit_bytes=found.spool_limit_bytes,
             traffic=traffic(found.hello, self._encrypted),
         )
 

@@ -90,6 +90,8 @@ class DriverMetrics:
             board.set("digend_queue_depth", depth, queue=queue)
             ages[queue,] = oldest
         board.replace("digend_queue_oldest_seconds", {key: age for key, age in ages.items() if age is not None})
+        board.set("digend_queue_bytes", status.sq_bytes, queue="sq")
+        board.set("digend_queue_bytes", status.uq_bytes, queue="uq")
         board.set("digend_problems", len(status.problems))
         self._workers(status)
         job = status.job

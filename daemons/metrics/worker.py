@@ -24,6 +24,8 @@ class Glance:
     busy: bool
     unacknowledged: int
     held_bytes: int
+    spooled_bytes: int
+    spool_limit_bytes: int
     resident_bytes: int
     device: DeviceState | None
 
@@ -61,6 +63,8 @@ class WorkerMetrics:
         board.set("digend_busy", now.busy)
         board.set("digend_results_unacknowledged", now.unacknowledged)
         board.set("digend_blob_held_bytes", now.held_bytes)
+        board.set("digend_blob_spooled_bytes", now.spooled_bytes)
+        board.set("digend_blob_spool_limit_bytes", now.spool_limit_bytes)
         board.set("digend_resident_bytes", now.resident_bytes)
         if now.device is not None and now.device.status == "ok":
             self._device(now.device)

@@ -26,6 +26,8 @@ class BlobState:
 
     held_bytes: int
     spooled_bytes: int
+    memory_limit_bytes: int | None
+    spool_limit_bytes: int
     full: bool
     trouble: str
 
@@ -47,7 +49,12 @@ class WorkerBlobs:
         """How much waits here for those who need it."""
         server = self._server
         return BlobState(
-            held_bytes=server.held_bytes, spooled_bytes=server.spooled_bytes, full=server.full, trouble=server.trouble
+            held_bytes=server.held_bytes,
+            spooled_bytes=server.spooled_bytes,
+            memory_limit_bytes=server.memory_limit_bytes,
+            spool_limit_bytes=server.spool_limit_bytes,
+            full=server.full,
+            trouble=server.trouble,
         )
 
     async def run(self) -> None:

@@ -95,6 +95,8 @@ class Reports:
                     problem=blobs.trouble,
                     held_bytes=blobs.held_bytes,
                     spooled_bytes=blobs.spooled_bytes,
+                    memory_limit_bytes=blobs.memory_limit_bytes,
+                    spool_limit_bytes=blobs.spool_limit_bytes,
                     full=blobs.full,
                 )
             )

@@ -316,11 +316,14 @@ class Worker:
         self._end(ExitCode.TARGET_FAILED)
 
     def _glance(self) -> Glance:
+        blobs = self._blobs.state
         return Glance(
             joined=self._joined.is_set(),
             busy=self._work.progress.lease is not None,
             unacknowledged=len(self._work.leases.outcomes),
-            held_bytes=self._blobs.state.held_bytes,
+            held_bytes=blobs.held_bytes,
+            spooled_bytes=blobs.spooled_bytes,
+            spool_limit_bytes=blobs.spool_limit_bytes,
             resident_bytes=resident_bytes(),
             device=self._device_state(),
         )

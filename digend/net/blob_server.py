@@ -86,7 +86,7 @@ class BlobServer:
         self.address = f"{doorway.address}{KEY_MARK}{doorway.public}" if doorway.public else doorway.address
         self.instance = instance
         self._doorway = doorway
-        self._memory_bytes = memory_bytes
+        self.memory_limit_bytes = memory_bytes
         self._spool = spool
         self._lock = Lock()
         self._trouble = ""
@@ -129,7 +129,7 @@ class BlobServer:
         num_bytes = sum(array.num_bytes for array in tensors.values())
         with self._lock:
             blob = f"{self.instance}-{next(self._numbers)}"
-            over = self._memory_bytes is not None and self._in_memory() + num_bytes > self._memory_bytes
+            over = self.memory_limit_bytes is not None and self._in_memory() + num_bytes > self.memory_limit_bytes
         on_disk = self._spooled(blob, tensors) if over else None
         held = Held(manifest, dict(tensors) if on_disk is None else on_disk, num_bytes, on_disk is not None)
         with self._lock:
@@ -175,10 +175,15 @@ class BlobServer:
             return sum(held.num_bytes for held in self._blobs.values() if held.on_disk)
 
     @property
+    def spool_limit_bytes(self) -> int:
+        """So many may be on disk."""
+        return self._spool.quota_bytes if self._spool else 0
+
+    @property
     def full(self) -> bool:
         """More is in memory than may be, because the disk did not take it."""
         with self._lock:
-            return self._memory_bytes is not None and self._in_memory() > self._memory_bytes
+            return self.memory_limit_bytes is not None and self._in_memory() > self.memory_limit_bytes
 
     @property
     def trouble(self) -> str:

@@ -132,6 +132,10 @@ class NodeView:
     """Of tensors that wait there for those who need them, by its last heartbeat."""
     spooled_bytes: int = 0
     """Of those, on disk."""
+    memory_limit_bytes: int | None = None
+    """So many may be in memory before they go to disk; None: no limit."""
+    spool_limit_bytes: int = 0
+    """So many may be on disk."""
     rank: int | None = None
     """Of a trainer that is one of several: which of `ranks`."""
     ranks: int = 1
@@ -202,3 +206,11 @@ class StatusView:
     drains: tuple[DrainView, ...] = ()
     now_ns: int = 0
     """The driver's clock, which records are dated by."""
+    sq_bytes: int = 0
+    """Of samples and trajectories of what waits in SQ."""
+    uq_bytes: int = 0
+    """The same of UQ."""
+    held_bytes: int = 0
+    """Of tensors that wait at workers, all together, policy versions and encoded prompts too."""
+    spooled_bytes: int = 0
+    """Of those, on disk."""

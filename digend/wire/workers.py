@@ -96,6 +96,10 @@ class Heartbeat:
     """Of tensors that wait here for those who need them, on disk too."""
     spooled_bytes: int = 0
     """Of those, on disk."""
+    memory_limit_bytes: int | None = None
+    """So many may be in memory before they go to disk; None: no limit."""
+    spool_limit_bytes: int = 0
+    """So many may be on disk."""
     full: bool = False
     """There is no room for more: it should generate nothing while others can go on."""
 

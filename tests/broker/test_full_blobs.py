@@ -4,7 +4,7 @@ from dataclasses import replace
 
 from broker.generation import without_room
 from broker.harness import Simulation
-from broker.views import node_views, queue_view
+from broker.views import node_views, queue_view, status_view
 from digend.wire.records import IdleRecord, TaskRecord
 from tests.broker import support
 from tests.broker.support import GENERATOR, S, bodies, job, last_state, simulate
@@ -69,4 +69,9 @@ def test_the_queue_tells_how_much_waits_and_where() -> None:
     assert set(item.held_by) <= {GENERATOR, OTHER}
     assert item.held_by
     assert item.num_bytes > 0
+    status = status_view(simulation.core.state, simulation.now_ns, 0)
+    items = queue_view(simulation.core.state, simulation.now_ns).items
+    for queue, num_bytes in (("sq", status.sq_bytes), ("uq", status.uq_bytes)):
+        assert num_bytes == sum(each.num_bytes for each in items if each.queue == queue)
+    assert status.sq_bytes + status.uq_bytes > 0
     assert node_views(simulation.core.state, simulation.now_ns)[0].held_bytes == 0, "a session's, not the core's"

@@ -44,6 +44,7 @@ class Canned:
 
     jobs: dict[str, JobView] = field(default_factory=dict)
     nodes: tuple[NodeView, ...] = ()
+    uq_bytes: int = 0
     items: tuple[QueueItem, ...] = ()
     records: dict[str, list[Record]] = field(default_factory=dict)
     problems: tuple[str, ...] = ()
@@ -190,6 +191,9 @@ def _status(canned: Canned) -> StatusView:
         problems=canned.problems,
         now_ns=canned.now_ns,
         jobs=() if running is None else (running,),
+        uq_bytes=canned.uq_bytes,
+        held_bytes=sum(node.held_bytes for node in canned.nodes),
+        spooled_bytes=sum(node.spooled_bytes for node in canned.nodes),
     )
 
 

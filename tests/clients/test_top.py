@@ -63,6 +63,12 @@ def text(frame: Frame, width: int, height: int = 1000) -> list[str]:
     return [line.plain for line in frame_lines(frame, width, height)]
 
 
+def test_the_head_tells_where_tensors_wait(frame: Frame) -> None:
+    waits = replace(frame, status=replace(frame.status, held_bytes=3 * 2**20, spooled_bytes=2**20))
+    assert "  tensors 2.0 MiB in memory, 1.0 MiB on disk" in text(waits, 200)[0]
+    assert "tensors" not in text(frame, 200)[0]
+
+
 def test_a_frame_tells_driver_jobs_and_workers(frame: Frame) -> None:
     lines = text(frame, 120)
     shown = "\n".join(lines)

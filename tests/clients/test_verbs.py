@@ -39,17 +39,37 @@ def test_jobs(digenctl: Digenctl) -> None:
 def test_status(digenctl: Digenctl) -> None:
     result = digenctl("status")
     assert result.returncode == 0
-    assert result.stdout.splitlines()[:6] == [
+    assert result.stdout.splitlines()[:7] == [
         "driver   epoch 3, up 12 min",
         "job      shapes-002 running: global step 7 of 22, policy version 7, reward 0.712",
         "queued   1 job",
         "SQ       empty",
         "UQ       2 waiting, the oldest for 1.2 s",
+        "tensors  none wait",
         "bubbles  4.2 % of worker time",
     ]
     assert "box/generator/0" in result.stdout
     parsed = document(digenctl("status", "--json").stdout)
     assert (parsed["epoch"], parsed["bubble_share"], parsed["uq_depth"]) == (3, 0.042, 2)
+
+
+def test_status_says_how_many_bytes_wait_where(digenctl: Digenctl, canned: Canned) -> None:
+    mib = 2**20
+    limits: dict[str, Any] = {"memory_limit_bytes": 64 * mib, "spool_limit_bytes": 2048 * mib}
+    first = replace(node_view("box/generator/0"), held_bytes=102 * mib, spooled_bytes=40 * mib, **limits)
+    second = replace(node_view("box/trainer/0"), held_bytes=20 * mib)
+    canned.nodes, canned.uq_bytes = (first, second, node_view("box/reward/0")), 80 * mib
+    result = digenctl("status")
+    assert result.stdout.splitlines()[4:8] == [
+        "UQ       2 waiting, the oldest for 1.2 s, 80 MiB",
+        "tensors  82 MiB in memory, 40 MiB on disk, at 2 workers",
+        "         box/generator/0: 62 MiB in memory (limit 64 MiB), 40 MiB on disk (limit 2.0 GiB)",
+        "         box/trainer/0: 20 MiB in memory",
+    ]
+    parsed = document(digenctl("status", "--json").stdout)
+    assert (parsed["held_bytes"], parsed["spooled_bytes"], parsed["uq_bytes"]) == (122 * mib, 40 * mib, 80 * mib)
+    assert parsed["nodes"][0]["spool_limit_bytes"] == 2048 * mib
+    assert "40 MiB of 2.0 GiB" in digenctl("nodes", "-o", "worker,spooled").stdout
 
 
 @pytest.mark.parametrize("state", ["torpid", "lost"])

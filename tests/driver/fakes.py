@@ -67,6 +67,8 @@ class FakePeer:
         self.heartbeat_s = 1.0
         self.heard: list[object] = []
         self.clock_ahead_s = 0.0
+        self.waiting: dict[str, Any] = {}
+        """Bytes that heartbeats tell, by their field."""
         self._news = asyncio.Condition()
 
     async def greet(self) -> None:
@@ -117,7 +119,7 @@ class FakePeer:
             if self.session is not None:
                 seq += 1
                 wall_ns = time.time_ns() + round(self.clock_ahead_s * 1e9)
-                self.link.send(Heartbeat(session=self.session, seq=seq, wall_ns=wall_ns))
+                self.link.send(Heartbeat(session=self.session, seq=seq, wall_ns=wall_ns, **self.waiting))
 
 
 class FakeWorker(FakePeer):

@@ -12,8 +12,8 @@ from daemons.driver import chronicle
 from digend.config.node import NodeConfig
 from digend.exitcodes import ExitCode
 from digend.wire.pages import GetStory, StoryPage
-from digend.wire.replies import DriverReply, ErrorReply, JobFile, JobReply, NodeList
-from digend.wire.requests import GetDriver, GetJobFile, ListNodes, ShowJob
+from digend.wire.replies import DriverReply, ErrorReply, JobFile, JobReply, NodeList, StatusReply
+from digend.wire.requests import GetDriver, GetJobFile, GetStatus, ListNodes, ShowJob
 from digend.wire.story import Transition
 from tests.driver.fakes import FakeRecorder, FakeWorker, living
 from tests.driver.world import Client, client_of, job_config, journal_path, node_of, running
@@ -128,3 +128,22 @@ async def test_a_worker_tells_its_host_and_its_clock(tmp_path: Path) -> None:
                 await asyncio.sleep(0.02)
         assert nodes[0].host == "gpu-box"
         assert nodes[0].clock_ahead_s == pytest.approx(90.0, abs=5.0)
+
+
+async def test_the_driver_says_how_many_bytes_wait_where(tmp_path: Path) -> None:
+    node = node_of(tmp_path)
+    workers = [FakeWorker(node, "generator", f"n/generator/{number}") for number in range(2)]
+    workers[0].waiting = {"held_bytes": 700, "spooled_bytes": 300, "memory_limit_bytes": 400, "spool_limit_bytes": 900}
+    workers[1].waiting = {"held_bytes": 50}
+    async with running(node), living(workers[0]), living(workers[1]), client_of(node) as client:
+        async with asyncio.timeout(10):
+            while True:
+                status = (await client.ask(GetStatus(request=client.next_request()), StatusReply)).status
+                if status.held_bytes == 750:
+                    break
+                await asyncio.sleep(0.02)
+        assert status.spooled_bytes == 300
+        first, second = sorted(status.nodes, key=lambda each: each.name)
+        assert (first.held_bytes, first.spooled_bytes) == (700, 300)
+        assert (first.memory_limit_bytes, first.spool_limit_bytes) == (400, 900)
+        assert (second.held_bytes, second.memory_limit_bytes, second.spool_limit_bytes) == (50, None, 0)

@@ -41,6 +41,7 @@ def _status(job: JobView | None = None, nodes: tuple[NodeView, ...] = ()) -> Sta
         job=job,
         queued=1,
         bubble_share=None,
+        sq_bytes=4096,
     )
 
 
@@ -116,6 +117,8 @@ def test_queues_and_their_age() -> None:
     found = _samples(metrics.board.registry)
     assert found["digend_queue_depth", (("queue", "sq"),)] == 2
     assert found["digend_queue_oldest_seconds", (("queue", "sq"),)] == 0.5
+    assert found["digend_queue_bytes", (("queue", "sq"),)] == 4096
+    assert found["digend_queue_bytes", (("queue", "uq"),)] == 0
     assert ("digend_queue_oldest_seconds", (("queue", "uq"),)) not in found
 
 

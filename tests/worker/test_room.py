@@ -34,6 +34,7 @@ async def test_what_has_no_room_in_memory_is_spooled(cluster: Cluster, driver: S
     beat = await _beat_after_a_commit(cluster, driver, "[blobs]\nmemory_gib = 1e-9\nspool_gib = 0.01\n")
     assert beat.spooled_bytes == beat.held_bytes > 0
     assert (beat.full, beat.problem) == (False, "")
+    assert (beat.memory_limit_bytes, beat.spool_limit_bytes) == (1, int(0.01 * 2**30))
 
 
 async def test_without_a_spool_it_says_that_it_is_full(cluster: Cluster, driver: ScriptedDriver) -> None:
@@ -46,3 +47,4 @@ async def test_without_a_spool_it_says_that_it_is_full(cluster: Cluster, driver:
 async def test_there_is_no_limit_without_one(cluster: Cluster, driver: ScriptedDriver) -> None:
     beat = await _beat_after_a_commit(cluster, driver, "")
     assert (beat.spooled_bytes, beat.full) == (0, False)
+    assert (beat.memory_limit_bytes, beat.spool_limit_bytes) == (None, 0)
