@@ -7,7 +7,7 @@ no class of a worker's task.
 
 from dataclasses import dataclass
 
-PROTOCOL = 13
+PROTOCOL = 14
 MAX_MESSAGE_BYTES = 256 * 1024
 
 
