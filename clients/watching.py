@@ -36,6 +36,11 @@ def wait(
     about: Mapping[str, object] | None = None,
 ) -> int:
     """Waits for a job, by its whole id, in silence. Ctrl-C ends the waiting, never the job. `about`: as below."""
+    now = driver.job(job).job
+    if now.state == "paused":
+        output.hint(
+            f"job {job} is paused{f': {now.reason}' if now.reason else ''}; digenctl resume {job} lets it go on"
+        )
     try:
         view = driver.wait(job, timeout_s)
     except KeyboardInterrupt:

@@ -1,7 +1,9 @@
 """`digenctl show job` and `digenctl show node`: everything about one of them."""
 
+import tomllib
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
 
 import click
 
@@ -16,21 +18,37 @@ from clients.words import age, number
 from digend.wire.devices import DeviceState
 from digend.wire.views import JobDetail, NodeView
 
+CHOSEN = (
+    "reward/mean",
+    "reward/std",
+    "groups/zero_std",
+    "train/loss",
+    "train/gradient_norm",
+    "train/kl",
+    "samples/masked",
+    "bubble/share",
+    "time/global_step_s",
+)
+"""Of the figures of a global step, those that tell most."""
+
 
 @click.group("show", epilog="\b\nExamples:\n  digenctl show job\n  digenctl show node laptop/trainer/0 --json")
 def command() -> None:
     """All about one job or one worker."""
 
 
-@verb("  digenctl show job\n  digenctl show job sweep-3 --json", name="job")
+@verb("  digenctl show job\n  digenctl show job sweep-3 --metrics\n  digenctl show job sweep-3 --json", name="job")
 @click.argument("job", metavar="[ID]", required=False, shell_complete=completing.jobs)
-def _job(driver: Digend, output: Output, job: str | None) -> None:
+@click.option(
+    "--metrics", "whole", is_flag=True, help="Every figure of the last global step; docs/metrics.md explains."
+)
+def _job(driver: Digend, output: Output, job: str | None, whole: bool) -> None:
     """All about a job; the newest where no ID (or beginning of one) is given."""
     detail = driver.job(job)
     if output.as_json:
         output.view(detail)
         return
-    for line in job_lines(detail):
+    for line in job_lines(detail, driver.job_file(detail.job.id), whole=whole):
         output.line(line)
     if detail.stage_seconds:
         output.line()
@@ -57,24 +75,48 @@ command.add_command(_job)
 command.add_command(_node)
 
 
-def job_lines(detail: JobDetail) -> Iterator[str]:
+def job_lines(detail: JobDetail, toml: str, *, whole: bool) -> Iterator[str]:
+    """`toml`: its resolved file. `whole`: with every figure of its last global step."""
     job = detail.job
     yield f"job         {job.id} ({job.name})"
     if job.parent:
         yield f"parent      {job.parent}, from its checkpoint of global step {job.parent_step}"
     yield f"state       {job.state}" + (f": {job.reason}" if job.reason else "")
+    yield from what_it_trains(tomllib.loads(toml))
     yield f"progress    global step {job.global_step} of {job.num_global_steps}, policy version {job.policy_version}"
     yield f"reward      {number(job.reward)}"
     yield f"took        {age(detail.seconds)}, incarnation {job.incarnation}"
     for evaluation in detail.evaluations:
         yield f"evaluation  {evaluation.label}, global step {evaluation.global_step}: {metrics(evaluation.metrics)}"
     happened = {name: count for name, count in detail.counters.items() if count}
-    for title, values in (("last step", detail.last_step), ("counters", happened)):
-        for name, value in values.items():
-            yield f"{title:<12}{name} {value:g}"
+    last = detail.last_step if whole else {name: detail.last_step[name] for name in CHOSEN if name in detail.last_step}
+    yield from _listed("last step", last)
+    if len(last) < len(detail.last_step):
+        yield f"{'':<12}--metrics shows all {len(detail.last_step)} figures"
+    yield from _listed("counters", happened)
     for title, path in (("checkpoint", detail.checkpoint), ("pipeline", detail.pipeline), ("run", run_folder(detail))):
         if path is not None:
             yield f"{title:<12}{path}"
+
+
+def _listed(title: str, values: Mapping[str, float]) -> Iterator[str]:
+    for number_of_line, (name, value) in enumerate(values.items()):
+        yield f"{'' if number_of_line else title:<12}{name} {value:.6g}"
+
+
+def what_it_trains(file: Mapping[str, Any]) -> Iterator[str]:
+    """The keys of a job file that people tell jobs apart by; of a file without them nothing."""
+    try:
+        model, data, training, schedule = (file[name] for name in ("model", "data", "training", "schedule"))
+        rewards = ", ".join(reward["name"] for reward in file["rewards"])
+        yield f"model       {model['family']}, {training['trainable']}, {model['dtype']}: {model['path']}"
+        yield (
+            f"trains      {file['algorithm']['name']} on {data['prompts_per_rollout']} prompts x "
+            f"{data['samples_per_prompt']} samples for {rewards}"
+        )
+        yield f"schedule    {schedule['strategy']}, staleness {schedule['staleness']:g}, scoring {schedule['scoring']}"
+    except KeyError:
+        return
 
 
 def stage_rows(seconds: Mapping[str, Mapping[str, float]], workers: Sequence[str]) -> Iterator[list[str]]:

@@ -7,6 +7,8 @@ from typing import Any
 
 import pytest
 
+from digend.config.emit import resolved_toml
+from digend.config.loader import load_job
 from digend.config.prompts import PromptRow, content_digest, packed_prompts
 from digend.wire.protocol import PROTOCOL
 from digend.wire.records import Record
@@ -134,9 +136,16 @@ def test_a_worker_does_something_or_has_a_reason(digenctl: Digenctl, canned: Can
     assert "busy: generates micro-batch 3" in digenctl("show", "node", "box/generator/0").stdout
 
 
-def test_show_job(digenctl: Digenctl) -> None:
+def test_show_job(digenctl: Digenctl, canned: Canned) -> None:
+    job = load_job(ROOT / "configs/jobs/shapes-flow-grpo.toml")
+    canned.job_files["shapes-002"] = resolved_toml(job)
     result = digenctl("show", "job", "sha")
     assert result.returncode == 0
+    assert f"model       flux, full, float32: {job.model.path}\n" in result.stdout
+    assert "trains      flow_grpo on 6 prompts x 24 samples for shapes_both\n" in result.stdout
+    assert f"schedule    {job.schedule.strategy}, staleness 0, scoring colocated\n" in result.stdout
+    assert "last step   reward/mean 0.7\n            --metrics shows all 2 figures\n" in result.stdout
+    assert "last step   kl nan\n            reward/mean 0.7\n" in digenctl("show", "job", "sha", "--metrics").stdout
     assert "global step 7 of 22" in result.stdout
     assert "counters    samples 3168\ncheckpoint  /runs/a/checkpoints/5\nrun         /runs/a\n" in result.stdout
     assert "warnings" not in result.stdout
