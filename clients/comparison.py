@@ -18,7 +18,7 @@ ABSENT = "-"
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Finished:
     """What is compared of one job. `config` flat, by `table.key`; `stages`: seconds over all workers; `weights`: digest
-    of the trained weights at each global step, of checkpoints that can be read."""
+    of the trained weights at each global step, of checkpoints that can be read, `DIGEST/N` of those in N files."""
 
     id: str
     state: str
@@ -141,6 +141,11 @@ def _weights(jobs: Sequence[Finished]) -> tuple[Line, ...]:
     steps = sorted({step for job in jobs for step in job.weights})
     lines = (Line(name=f"global step {step}", values=tuple(job.weights.get(step) for job in jobs)) for step in steps)
     return tuple(line for line in lines if sum(value is not None for value in line.values) > 1)
+
+
+def comparable(line: Line) -> bool:
+    """Whether digests of weights are of equally many files: others differ for the same weights too."""
+    return len({value.partition("/")[2] for value in line.values if value is not None}) == 1
 
 
 def same(line: Line) -> bool:

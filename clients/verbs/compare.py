@@ -4,6 +4,7 @@ import json
 import tomllib
 from collections.abc import Sequence
 from functools import partial
+from hashlib import blake2b
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -14,6 +15,7 @@ from clients.api import Digend
 from clients.output import Output
 from clients.verb import verb
 from clients.words import number, share
+from digend.checkpoint_names import MANIFEST, WEIGHTS, tensor_files
 from digend.exitcodes import ExitCode
 
 if TYPE_CHECKING:
@@ -63,17 +65,21 @@ def _table(path: Path) -> dict[str, Any]:
 
 
 def _digest(checkpoints: Path | None, path: str) -> str | None:
-    """Of the weights, as the checkpoint's manifest says; the whole manifest differs from job to job, which it names."""
+    """Of the weights, as the checkpoint's manifest says, with the number of files where that is not one; the whole
+    manifest differs from job to job, which it names."""
     folder = Path(path) if checkpoints is None else checkpoints / Path(path).name
     try:
-        manifest = json.loads((folder / "manifest.json").read_text(encoding="utf-8"))
-        return str(manifest["files"]["weights.safetensors"]["blake2b"])
+        entries = json.loads((folder / MANIFEST).read_text(encoding="utf-8"))["files"]
+        digests = [str(entries[name]["blake2b"]) for name in tensor_files(WEIGHTS, entries)]
+        if len(digests) > 1:
+            return f"{blake2b(''.join(digests).encode(), digest_size=16).hexdigest()}/{len(digests)}"
+        return digests[0] if digests else None
     except (OSError, ValueError, KeyError, TypeError):
         return None
 
 
 def _tell(output: Output, found: "Comparison") -> None:
-    from clients.comparison import same
+    from clients.comparison import comparable, same
 
     _section(
         output, "CONFIGURATION", found.jobs, found.configuration, lambda value: "-" if value is None else str(value)
@@ -92,9 +98,8 @@ def _tell(output: Output, found: "Comparison") -> None:
     output.line()
     for line in found.weights:
         digests = ", ".join(str(value)[:12] for value in line.values if value is not None)
-        output.line(
-            f"weights at {line.name}: " + (f"the same ({line.values[0]})" if same(line) else f"differ ({digests})")
-        )
+        differ = f"differ ({digests})" if comparable(line) else "in different numbers of files, so not compared"
+        output.line(f"weights at {line.name}: " + (f"the same ({line.values[0]})" if same(line) else differ))
     if not found.weights:
         output.line("weights: no checkpoints at the same global step that can be read on this box")
 

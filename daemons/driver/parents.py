@@ -14,7 +14,7 @@ from pathlib import Path
 from broker.core import Core
 from daemons.driver.archive import Archive
 from daemons.driver.refusal import Refusal
-from digend.checkpoint_names import MANIFEST, checkpoints_in
+from digend.checkpoint_names import AVERAGES, MANIFEST, checkpoints_in, tensor_files
 from digend.config.job import JobConfig
 from digend.exitcodes import ExitCode
 from digend.plugins import algorithm_spec
@@ -22,8 +22,8 @@ from digend.wire.refs import CheckpointRef
 from digend.wire.requests import ForkOf
 from digend.wire.views import JobDetail
 
-STATE, AVERAGES = "state.json", "averages.safetensors"
-"""Files of a checkpoint (digend.engines.checkpoints)."""
+STATE = "state.json"
+"""A file of a checkpoint (digend.engines.checkpoints)."""
 
 _KEYS = (
     "model.family",
@@ -70,7 +70,7 @@ class Parents:
             prompts=row.prompts,
             eval_prompts=row.eval_prompts,
             checkpoint=_reference(detail.job.id, path, known.checkpoint_node if known else ""),
-            averages=(path / AVERAGES).exists(),
+            averages=bool(tensor_files(AVERAGES, [file.name for file in path.iterdir()])),
         )
 
 

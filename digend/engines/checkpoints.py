@@ -1,35 +1,47 @@
 """Checkpoints on disk: `runs/JOB/checkpoints/step-000022`, complete or not there at all.
 
-A checkpoint is a folder: `weights.safetensors` (the trainable parameters by their published names),
-`optimizer.safetensors`, `averages.safetensors` (`{average}/{parameter}`, where the job keeps averages),
-`masters.safetensors` (all of them in float32, where the model is stored in half precision), `state.json` (counters and
-what it belongs to), in the last one also `pipeline/` (diffusers' layout, loads with the stock library)
-and, for an adapter, `lora/`; and `manifest.json` with size and digest of every other file. Random state needs no
-keeping: every draw is keyed (digend.rl.seeds).
+A checkpoint is a folder. Its tensors are of four kinds: `weights` (the trainable parameters by their published names),
+`optimizer`, `averages` (`{average}/{parameter}`, where the job keeps averages) and `masters` (all of them in float32,
+where the model is stored in half precision). A kind is one file, `weights.safetensors`, or where ranks that see the
+same disk hold shards a file of each, `weights-00001-of-00004.safetensors` (digend.engines.stored). Beside them
+`state.json` (counters and what it belongs to), in the last one also `pipeline/` (diffusers' layout, loads with the
+stock library) and, for an adapter, `lora/`; and `manifest.json` with size and digest of every other file. Random state
+needs no keeping: every draw is keyed (digend.rl.seeds).
 
 Invariants: it is written into a hidden folder, synced, and renamed; a folder with another name or without a manifest is
-no checkpoint. Whatever is read back is checked against the manifest first, and nothing is unpickled.
+no checkpoint. Whatever is read back is checked against the manifest first, and nothing is unpickled. A hidden folder's
+name is drawn at random, so who sees it writes to the disk of whoever made it, and to no later checkpoint.
 """
 
 import errno
 import json
 import os
 import shutil
-from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass, field
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass
 from pathlib import Path
+from uuid import uuid4
 
 from safetensors import SafetensorError
-from safetensors.torch import load_file, save_file
-from torch import Tensor
 
-from digend.checkpoint_names import MANIFEST, checkpoint_name, checkpoints_in
+from digend.checkpoint_names import (
+    AVERAGES,
+    MANIFEST,
+    MASTERS,
+    OPTIMIZER,
+    WEIGHTS,
+    checkpoint_name,
+    checkpoints_in,
+    tensor_file,
+    tensor_files,
+)
 from digend.engines.digests import file_digest
 from digend.engines.protocols import TaskFault
+from digend.engines.stored import Part, Stored, stored_in, write_part
 
-WEIGHTS, OPTIMIZER, STATE = "weights.safetensors", "optimizer.safetensors", "state.json"
-AVERAGES, MASTERS = "averages.safetensors", "masters.safetensors"
-_OPTIONAL = (AVERAGES, MASTERS)
+STATE = "state.json"
+KINDS, REQUIRED = (WEIGHTS, OPTIMIZER, AVERAGES, MASTERS), (WEIGHTS, OPTIMIZER)
 PIPELINE, LORA = "pipeline", "lora"
 _UNFINISHED, _REPLACED = ".unfinished-", ".replaced-"
 
@@ -55,66 +67,69 @@ class CheckpointState:
 
 @dataclass(frozen=True, slots=True)
 class Checkpoint:
-    """Values read back: parameters and optimizer state by name, on the CPU, in memory of their own."""
+    """One that can be read: parameters and optimizer state by name."""
 
     state: CheckpointState
-    weights: Mapping[str, Tensor]
-    optimizer: Mapping[str, Tensor]
-    averages: Mapping[str, Tensor] = field(default_factory=dict)
-    masters: Mapping[str, Tensor] = field(default_factory=dict)
+    weights: Mapping[str, Stored]
+    optimizer: Mapping[str, Stored]
+    averages: Mapping[str, Stored]
+    masters: Mapping[str, Stored]
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """Of a file, in the manifest."""
+
+    num_bytes: int
+    digest: str
 
 
 def checkpoint_folder(runs_dir: Path, job: str, global_step: int) -> Path:
     return runs_dir / job / "checkpoints" / checkpoint_name(global_step)
 
 
-def write_checkpoint(folder: Path, checkpoint: Checkpoint, keep: int, extras: Callable[[Path], None]) -> str:
-    """Write `folder` whole and delete the oldest beyond `keep`; `extras` adds files to it while it is still hidden.
+# ---------------------------------------------------------------------------------------------------- writing
 
-    Returns the manifest's digest. Raises TaskFault("checkpoint") where the disk says no, with `retry` where that is
-    `MENDABLE`; what was there stays.
-    """
-    hidden = folder.with_name(f"{_UNFINISHED}{folder.name}")
+
+@contextmanager
+def writing(folder: Path) -> Iterator[None]:
+    """Where the disk says no, raises TaskFault("checkpoint"), with `retry` where that is `MENDABLE`."""
     try:
-        _sweep(folder.parent)
-        hidden.mkdir(parents=True)
-        save_file(dict(checkpoint.weights), hidden / WEIGHTS)
-        save_file(dict(checkpoint.optimizer), hidden / OPTIMIZER)
-        for name, tensors in ((AVERAGES, checkpoint.averages), (MASTERS, checkpoint.masters)):
-            if tensors:
-                save_file(dict(tensors), hidden / name)
-        (hidden / STATE).write_text(json.dumps(asdict(checkpoint.state), indent=1), "utf-8")
-        extras(hidden)
-        _write_manifest(hidden)
-        digest = file_digest(hidden / MANIFEST)
-        _sync_tree(hidden)
-        _put_in_place(hidden, folder)
+        yield
     except (OSError, SafetensorError) as error:
-        shutil.rmtree(hidden, ignore_errors=True)
         retry = _is_mendable(error)
         raise TaskFault("checkpoint", f"{folder} cannot be written: {error}", retry=retry) from error
+
+
+def begin(folder: Path) -> Path:
+    """The hidden folder in which `folder` is made. Raises TaskFault("checkpoint")."""
+    hidden = folder.with_name(f"{_UNFINISHED}{folder.name}-{uuid4().hex}")
+    with writing(folder):
+        _sweep(folder.parent)
+        hidden.mkdir(parents=True)
+    return hidden
+
+
+def write_tensors(hidden: Path, kind: str, part: Part, number: int = 1, count: int = 1) -> dict[str, Entry]:
+    """Of `count` files of a kind the one with this number, from 1, synced. Raises OSError and SafetensorError."""
+    path = hidden / tensor_file(kind, number, count)
+    write_part(path, part)
+    _sync(path)
+    return {path.name: _entry(path)}
+
+
+def finish(hidden: Path, folder: Path, state: CheckpointState, tensors: Mapping[str, Entry], keep: int) -> str:
+    """Make a checkpoint of the hidden folder, once all tensors are in it, and delete the oldest beyond `keep`.
+
+    Returns the manifest's digest. Raises OSError; what was there stays.
+    """
+    (hidden / STATE).write_text(json.dumps(asdict(state), indent=1), "utf-8")
+    _write_manifest(hidden, tensors)
+    digest = file_digest(hidden / MANIFEST)
+    _sync_tree(hidden)
+    _put_in_place(hidden, folder)
     _prune(folder, keep)
     return digest
-
-
-def read_checkpoint(folder: Path, digest: str = "") -> Checkpoint:
-    """Raises TaskFault("checkpoint") that names the file which is missing, torn or altered, or where the manifest has
-    another digest than the one given."""
-    try:
-        _check_manifest(folder, digest)
-        state = CheckpointState(**json.loads((folder / STATE).read_text("utf-8")))
-        weights = load_file(folder / WEIGHTS)
-        optimizer = load_file(folder / OPTIMIZER)
-        averages, masters = (load_file(folder / name) if (folder / name).exists() else {} for name in _OPTIONAL)
-    except (OSError, ValueError, TypeError, KeyError, AttributeError, SafetensorError) as error:
-        raise TaskFault("checkpoint", f"checkpoint {folder} cannot be read: {error}") from error
-    return Checkpoint(
-        state,
-        {name: tensor.clone() for name, tensor in weights.items()},
-        {name: tensor.clone() for name, tensor in optimizer.items()},
-        {name: tensor.clone() for name, tensor in averages.items()},
-        {name: tensor.clone() for name, tensor in masters.items()},
-    )
 
 
 def _is_mendable(error: Exception) -> bool:
@@ -125,31 +140,80 @@ def _is_mendable(error: Exception) -> bool:
     return any(f"(os error {number})" in str(error) for number in MENDABLE)
 
 
-def _write_manifest(folder: Path) -> None:
-    files = {
-        path.relative_to(folder).as_posix(): {"bytes": path.stat().st_size, "blake2b": file_digest(path)}
-        for path in sorted(folder.rglob("*"))
-        if path.is_file()
-    }
+def _write_manifest(folder: Path, known: Mapping[str, Entry]) -> None:
+    paths = {path.relative_to(folder).as_posix(): path for path in sorted(folder.rglob("*")) if path.is_file()}
+    entries = {name: known.get(name) or _entry(path) for name, path in paths.items()}
+    files = {name: {"bytes": each.num_bytes, "blake2b": each.digest} for name, each in entries.items()}
     (folder / MANIFEST).write_text(json.dumps({"files": files}, indent=1), "utf-8")
 
 
-def _check_manifest(folder: Path, digest: str) -> None:
+def _entry(path: Path) -> Entry:
+    return Entry(path.stat().st_size, file_digest(path))
+
+
+# ---------------------------------------------------------------------------------------------------- reading
+
+
+def read_checkpoint(folder: Path, digest: str = "", *, part: int = 0, of: int = 1) -> Checkpoint:
+    """Several that read the same folder share the work: the one numbered `part` compares its share of the digests.
+
+    Raises TaskFault("checkpoint") that names the file which is missing, torn or altered, or where the manifest has
+    another digest than the one given.
+    """
+    try:
+        files = _manifest(folder, digest)
+        _check_files(folder, files, part, of)
+        state = CheckpointState(**json.loads((folder / STATE).read_text("utf-8")))
+        return Checkpoint(state, *tensors_in(folder, list(files), everywhere=of > 1).values())
+    except (OSError, ValueError, TypeError, KeyError, AttributeError, SafetensorError) as error:
+        raise TaskFault("checkpoint", f"checkpoint {folder} cannot be read: {error}") from error
+
+
+def tensors_in(folder: Path, names: Sequence[str], *, everywhere: bool = False) -> dict[str, dict[str, Stored]]:
+    """By kind, all of them; `names`: the files that are there. Raises as `stored_in` does."""
+    return {kind: stored_in(folder, tensor_files(kind, names), everywhere=everywhere) for kind in KINDS}
+
+
+def mark_of(folder: Path) -> str:
+    """Equal where two processes see the very same checkpoint, not copies of it; "" where none can be read."""
+    try:
+        found = (folder / MANIFEST).stat()
+        return f"{file_digest(folder / MANIFEST)} {found.st_ino} {found.st_ctime_ns}"
+    except OSError:
+        return ""
+
+
+def _manifest(folder: Path, digest: str) -> dict[str, dict[str, int | str]]:
     found = file_digest(folder / MANIFEST)
     if digest and found != digest:
         raise ValueError(f"its {MANIFEST} has the digest {found}, the checkpoint was written with {digest}")
-    files = json.loads((folder / MANIFEST).read_text("utf-8"))["files"]
-    for required in (WEIGHTS, OPTIMIZER, STATE):
+    files: dict[str, dict[str, int | str]] = json.loads((folder / MANIFEST).read_text("utf-8"))["files"]
+    needed = [name for kind in KINDS for name in tensor_files(kind, files) or _only(kind)]
+    for required in (*needed, STATE):
         if required not in files:
             raise ValueError(f"{MANIFEST} does not name {required}")
+    return files
+
+
+def _only(kind: str) -> list[str]:
+    """The files of a kind of which there are none."""
+    return [tensor_file(kind, 1, 1)] if kind in REQUIRED else []
+
+
+def _check_files(folder: Path, files: Mapping[str, Mapping[str, int | str]], part: int, of: int) -> None:
+    """Names and sizes of all, digests of every `of`-th, the largest first."""
     for name, entry in files.items():
         path = folder / name
         if not path.is_file():
             raise ValueError(f"{name} is missing")
         if path.stat().st_size != entry["bytes"]:
             raise ValueError(f"{name} has {path.stat().st_size} bytes, the manifest says {entry['bytes']}")
-        if file_digest(path) != entry["blake2b"]:
+    for name in sorted(files, key=lambda name: (-int(files[name]["bytes"]), name))[part::of]:
+        if file_digest(folder / name) != files[name]["blake2b"]:
             raise ValueError(f"{name} differs from its digest in the manifest")
+
+
+# ---------------------------------------------------------------------------------------------------- folders
 
 
 def _sync_tree(folder: Path) -> None:

@@ -46,11 +46,11 @@ def export(run: Path, folder: Path, *, global_step: int | None, ema: bool, merge
     try:
         source = checkpoint_of(run, global_step)
         checkpoint = read_checkpoint(source)
-        tensors = averaged(EMA, checkpoint) if ema else checkpoint.weights
+        tensors = averaged(EMA, checkpoint.averages) if ema else checkpoint.weights
         if not tensors:
             raise CannotExport(f"{source} holds no moving average: the job has no training.ema_decay")
         job = _loaded(run, checkpoint)
-        job.policy.load(tensors)
+        job.policy.restore(tensors, job.layout.fill)
     except (NoCheckpoint, TaskFault) as error:
         raise CannotExport(str(error)) from error
     form = "lora" if job.policy.form == "lora" and not merge else "pipeline"

@@ -14,6 +14,7 @@ from torch import Tensor
 from torch.nn import Parameter
 
 from digend.engines.policy import EMA, OLD, Fill, Policy
+from digend.engines.stored import Stored
 
 AVERAGED = (OLD, EMA)
 """The copies of the parameters that change in the course of training."""
@@ -84,8 +85,8 @@ class Masters:
     def _kinds(self) -> dict[str, Mapping[str, Tensor]]:
         return {"parameters": self.parameters, **self.averages}
 
-    def load(self, tensors: Mapping[str, Tensor], fill: Fill = Tensor.copy_) -> None:
-        """Of a checkpoint by `fill`, after the policy is loaded. Without tensors they begin at the policy's values.
+    def load(self, tensors: Mapping[str, Stored], fill: Fill) -> None:
+        """Of a checkpoint by `fill`, after the policy is restored. Without tensors they begin at the policy's values.
 
         Raises KeyError where some are missing.
         """

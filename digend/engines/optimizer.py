@@ -12,8 +12,9 @@ from torch import Tensor
 
 from digend.config.job import TrainingConfig
 from digend.engines.ranks.tensors import gathered, is_cut
+from digend.engines.stored import Stored
 
-Place = Callable[[Tensor, Tensor], Tensor]
+Place = Callable[[Stored, Tensor], Tensor]
 
 CLIP_EPSILON = 1e-6
 """torch's own, in `clip_grad_norm_`."""
@@ -77,10 +78,6 @@ def _kinds(optimizer: torch.optim.Optimizer, parameter: torch.nn.Parameter) -> t
     return ("step", *_MOMENTS)
 
 
-def _beside(tensor: Tensor, like: Tensor) -> Tensor:
-    return tensor.clone().to(like.device)
-
-
 def save_state(optimizer: torch.optim.Optimizer, parameters: Mapping[str, torch.nn.Parameter]) -> dict[str, Tensor]:
     """`{state}/{parameter}`, the optimizer's own tensors; nothing for parameters that were never stepped."""
     return {
@@ -94,10 +91,10 @@ def save_state(optimizer: torch.optim.Optimizer, parameters: Mapping[str, torch.
 def load_state(
     optimizer: torch.optim.Optimizer,
     parameters: Mapping[str, torch.nn.Parameter],
-    tensors: Mapping[str, Tensor],
-    place: Place = _beside,
+    tensors: Mapping[str, Stored],
+    place: Place,
 ) -> None:
-    """`place` makes of a tensor one that is where a parameter is.
+    """`place` makes of a stored tensor one that is where a parameter is.
 
     Raises KeyError where a parameter has some of its state but not all, ValueError for tensors of no parameter.
     """

@@ -20,6 +20,7 @@ from torch.nn import Parameter
 
 from digend.engines.arrays import dtype_name, to_tensor
 from digend.engines.protocols import TaskFault
+from digend.engines.stored import Stored
 from digend.models.spec import Model
 from digend.rl.seeds import seed_of
 from digend.wire.tensors import Array
@@ -28,7 +29,7 @@ ADAPTER = "default"
 
 Exchange = Callable[[Mapping[str, Parameter], Mapping[str, Tensor]], dict[str, Tensor]]
 """Gives parameters other values and returns what they had."""
-Fill = Callable[[Tensor, Tensor], object]
+Fill = Callable[[Tensor, Stored], object]
 """Gives its first argument the value of the second."""
 
 BASE, OLD, EMA = "base", "old", "ema"
@@ -115,13 +116,20 @@ class Policy:
         _fill(self.parameters, tensors)
         _fill({f"{EMA}/{name}": each for name, each in self.copies.get(EMA, {}).items()}, tensors)
 
-    def load(self, tensors: Mapping[str, Tensor], copy: str | None = None, fill: Fill = Tensor.copy_) -> None:
-        """Take over the parameters alone, or a copy of them, by `fill`. Raises TaskFault("weights") as `bind` does."""
+    def load(self, tensors: Mapping[str, Tensor]) -> None:
+        """Take over the parameters alone. Raises TaskFault("weights") as `bind` does."""
         _bound(tensors, self._of_policy)
+        with torch.no_grad():
+            for name, target in self.parameters.items():
+                target.copy_(tensors[name])
+
+    def restore(self, stored: Mapping[str, Stored], fill: Fill, copy: str | None = None) -> None:
+        """The same of a checkpoint, by `fill`; or a copy of the parameters."""
+        _bound(stored, self._of_policy)
         targets: Mapping[str, Tensor] = self.parameters if copy is None else self.copies[copy]
         with torch.no_grad():
             for name, target in targets.items():
-                fill(target, tensors[name])
+                fill(target, stored[name])
 
     def keep(self, name: str) -> None:
         """Make a copy of the present values under a name."""
@@ -170,7 +178,7 @@ def _pointed(parameters: Mapping[str, Parameter], values: Mapping[str, Tensor]) 
     return had
 
 
-def _bound(tensors: Mapping[str, Array | Tensor], expected: Mapping[str, tuple[str, tuple[int, ...]]]) -> int:
+def _bound(tensors: Mapping[str, Array | Tensor | Stored], expected: Mapping[str, tuple[str, tuple[int, ...]]]) -> int:
     fitting = [name for name, spec in expected.items() if _spec(tensors.get(name)) == spec]
     if len(fitting) == len(expected) == len(tensors):
         return len(fitting)
@@ -191,10 +199,10 @@ def _fill(parameters: Mapping[str, Tensor], tensors: Mapping[str, Array]) -> Non
             parameter.copy_(to_tensor(tensors[name]))
 
 
-def _spec(values: Array | Tensor | None) -> tuple[str, tuple[int, ...]] | None:
+def _spec(values: Array | Tensor | Stored | None) -> tuple[str, tuple[int, ...]] | None:
     if values is None:
         return None
-    dtype = dtype_name(values.dtype) if isinstance(values, Tensor) else values.dtype
+    dtype = values.dtype if isinstance(values, Array) else dtype_name(values.dtype)
     return dtype, tuple(values.shape)
 
 

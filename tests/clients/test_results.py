@@ -9,6 +9,9 @@ from typing import Any
 import pytest
 from pydantic import TypeAdapter
 
+from clients.comparison import Line, comparable, same
+from clients.verbs.compare import _digest
+from digend.checkpoint_names import tensor_file
 from digend.wire import records as r
 from digend.wire.records import Record
 from digend.wire.refs import BlobRef
@@ -186,3 +189,23 @@ def test_compare_other_weights_and_bad_names(digenctl: Digenctl, runs: Path) -> 
     assert "weights at global step 4: differ (abc, xyz)" in digenctl("compare", "sha", "oth").stdout
     assert digenctl("compare", "sha").returncode == 2
     assert "did you mean other-001?" in digenctl("compare", "sha", "ohter-001").stderr
+
+
+def test_weights_in_slices_are_compared_with_those_of_as_many_files(tmp_path: Path) -> None:
+    found = {}
+    for name, count, digest in (("one", 1, "a"), ("two", 2, "b"), ("same", 2, "b"), ("other", 2, "c")):
+        files = {tensor_file("weights", number + 1, count): {"blake2b": f"{digest}{number}"} for number in range(count)}
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "manifest.json").write_text(json.dumps({"files": files}))
+        found[name] = _digest(tmp_path, f"elsewhere/{name}")
+    assert found["one"] == "a0"
+    assert found["two"] == found["same"] != found["other"]
+
+    def line(*names: str) -> Line:
+        return Line(name="global step 4", values=tuple(found[name] for name in names))
+
+    assert same(line("two", "same"))
+    assert comparable(line("two", "other"))
+    assert not comparable(line("one", "two"))
+    (tmp_path / "same" / "manifest.json").write_text(json.dumps({"files": {tensor_file("weights", 1, 2): {}}}))
+    assert _digest(tmp_path, "same") is None

@@ -5,10 +5,11 @@ import signal
 import time
 from collections.abc import Iterator
 
-import numpy as np
 import pytest
-from safetensors.numpy import load
+from torch import Tensor
 
+from digend.checkpoint_names import checkpoint_of
+from digend.engines.checkpoints import read_checkpoint
 from digend.wire.records import RestartRecord
 from digend.wire.views import NodeView
 from tests.e2e.cluster import Cluster, running, wait_until
@@ -31,11 +32,17 @@ def alone(cluster: Cluster) -> Run:
     return cluster.run("alone", *COLOCATED)
 
 
+def weights(run: Run) -> dict[str, Tensor]:
+    """Of the last checkpoint, in however many files."""
+    stored = read_checkpoint(checkpoint_of(run.folder, None)).weights
+    return {name: each.whole() for name, each in stored.items()}
+
+
 def assert_same_weights(run: Run, other: Run) -> None:
     """To what float32 leaves of a sum in another order, after some steps of Adam."""
-    ours, theirs = load(run.weights()), load(other.weights())
+    ours, theirs = weights(run), weights(other)
     assert ours.keys() == theirs.keys()
-    change = max(float(np.abs(ours[name] - theirs[name]).max()) for name in ours)
+    change = max(float((ours[name] - theirs[name]).abs().max()) for name in ours)
     assert change < 1e-4, f"weights differ by {change}"
 
 
@@ -58,6 +65,8 @@ def test_two_ranks_make_the_weights_of_one_trainer(cluster: Cluster, alone: Run)
     assert "versions   3 optimizer steps: optimizer " in told
     assert " s an update (median), " in told
     assert "update_gather" in run.summary["stage_seconds"]["t/trainer/0"]
+    names = {path.name for path in checkpoint_of(run.folder, None).iterdir()}
+    assert {"weights-00001-of-00002.safetensors", "weights-00002-of-00002.safetensors"} <= names
 
 
 @pytest.mark.parametrize("rank", [1, pytest.param(0, marks=pytest.mark.matrix)])
@@ -74,6 +83,8 @@ def test_a_killed_rank_costs_no_step(cluster: Cluster, alone: Run, rank: int) ->
     assert "trainer rank" in told
     assert "2 trainer ranks have met (epoch 2)" in run.notices()
     assert_same_weights(run, alone)
+    names = {path.name for path in checkpoint_of(run.folder, None).iterdir()}
+    assert {"weights-00001-of-00002.safetensors", "weights-00002-of-00002.safetensors"} <= names
 
 
 @pytest.mark.matrix

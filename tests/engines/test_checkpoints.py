@@ -9,7 +9,7 @@ import pytest
 import torch
 from safetensors import SafetensorError
 
-from digend.engines import checkpoints
+from digend.engines import stored
 from digend.engines.protocols import TaskFault
 from digend.wire.tasks import CheckpointResult, CheckpointTask
 from tests.engines.world import JOB, Bench, bench, job_config, same
@@ -240,7 +240,7 @@ def test_a_disk_that_may_come_back_holds_the_job_and_another_error_does_not(
     def refuse(*_: object) -> None:
         raise error
 
-    monkeypatch.setattr(checkpoints, "save_file", refuse)
+    monkeypatch.setattr(stored, "save_file", refuse)
     with pytest.raises(TaskFault, match="cannot be written") as fault:
         save(on, 1)
     assert fault.value.error.retry is mendable

@@ -3,13 +3,14 @@
 Reads orders from stdin, a JSON object a line (`Order`), and answers each with a line: how it ended.
 """
 
+import errno
 import json
 import os
 import signal
 import sys
 import threading
-from collections.abc import Iterator
-from contextlib import contextmanager, nullcontext
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -17,9 +18,10 @@ from unittest.mock import patch
 
 from safetensors.torch import save_file
 
-from digend.engines import rollout
+from digend.engines import rollout, stored
 from digend.engines.engine import LocalEngine
 from digend.engines.protocols import Cancelled, TaskFault
+from digend.engines.ranks import outlines
 from digend.wire.ranks import Ranks
 from tests.engines.world import MemoryContext
 from tests.ranks.doubles import throughout_in
@@ -28,8 +30,9 @@ from tests.ranks.doubles import throughout_in
 @dataclass(kw_only=True)
 class Order:
     """Join and follow. At progress call `at` of a task, counted from the first: `die`, or have the lease revoked
-    (`cancel`). `leave`: after half a second, from another thread. `spoil`: what it draws is not finite. `gradients`:
-    where its parts go afterwards. `throughout`: of the type, see doubles.py."""
+    (`cancel`). `leave`: after half a second, from another thread. `spoil`: what it draws is not finite. Of checkpoints:
+    `elsewhere`, its disk is another one; `full`, its disk has no room; `killed`, it dies when it would write.
+    `gradients`: where its parts go afterwards. `throughout`: of the type, see doubles.py."""
 
     ranks: dict[str, Any]
     at: int = 0
@@ -71,14 +74,39 @@ def spoiled() -> Iterator[None]:
         yield
 
 
+@contextmanager
+def elsewhere(engine: LocalEngine) -> Iterator[None]:
+    """As on another host: its runs lie apart, and it sees no checkpoint of rank 0."""
+    plain, engine._runs_dir = engine._runs_dir, engine._runs_dir / "elsewhere"
+    try:
+        with patch.object(outlines, "mark_of", lambda _: ""):
+            yield
+    finally:
+        engine._runs_dir = plain
+
+
+def no_room(*_: object) -> None:
+    raise OSError(errno.ENOSPC, "No space left on device")
+
+
+def killed(*_: object) -> None:
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
 def obey(engine: LocalEngine, order: Order) -> str:
     context = FollowerContext()
     context.order = order
+    around: dict[str, Callable[[], AbstractContextManager[object]]] = {
+        "spoil": spoiled,
+        "elsewhere": lambda: elsewhere(engine),
+        "full": lambda: patch.object(stored, "save_file", no_room),
+        "killed": lambda: patch.object(stored, "save_file", killed),
+    }
     try:
         engine.join(Ranks(**order.ranks))
         if order.what == "leave":
             threading.Timer(0.5, engine.leave).start()
-        with spoiled() if order.what == "spoil" else nullcontext(), throughout_in(order.throughout):
+        with around.get(order.what, nullcontext)(), throughout_in(order.throughout):
             engine.follow(context)
         outcome = "left"
     except TaskFault as fault:

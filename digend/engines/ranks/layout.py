@@ -4,7 +4,8 @@ Owns what differs between the three; who trains, saves or publishes asks here an
 rank's part of a tensor, by torch's FSDP2; *replicas* are copies of all shards.
 
 Invariants: after `end_passes` every rank has the sum over ranks of its part of the gradient, once. `whole`, `fill` and
-`place` are called by all ranks in the same order of names; only rank 0 gets or gives values.
+`place` are called by all ranks in the same order of names. Only rank 0 gets values, and it alone gives them, but where
+weights are in shards and a stored tensor is there for everybody: then each rank reads its rows.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -17,6 +18,7 @@ from digend.engines.forwards import Forward
 from digend.engines.protocols import Context
 from digend.engines.ranks.dealing import ExpertOf
 from digend.engines.ranks.peers import Alone, Peers
+from digend.engines.stored import Part, Stored
 
 
 class Layout(Protocol):
@@ -52,12 +54,16 @@ class Layout(Protocol):
         """Of every rank's part, on the CPU; nothing on ranks other than 0."""
         ...
 
-    def fill(self, target: Tensor, source: Tensor) -> None:
-        """Rank 0's whole `source` becomes the value of `target`, on every rank its part."""
+    def part(self, tensors: Mapping[str, Tensor]) -> Part:
+        """This rank's shards, on the CPU; what is whole on all is in rank 0's."""
         ...
 
-    def place(self, source: Tensor, like: Tensor) -> Tensor:
-        """A new tensor with rank 0's whole `source` as its value, where `like` is."""
+    def fill(self, target: Tensor, source: Stored) -> None:
+        """`source` becomes the value of `target`, on every rank its part."""
+        ...
+
+    def place(self, source: Stored, like: Tensor) -> Tensor:
+        """A new tensor with `source` as its value, where `like` is."""
         ...
 
 
@@ -87,8 +93,11 @@ class OneRank:
     def whole(self, tensors: Mapping[str, Tensor], context: Context) -> dict[str, Tensor]:
         return {name: each.detach().cpu().contiguous() for name, each in tensors.items()}
 
-    def fill(self, target: Tensor, source: Tensor) -> None:
-        target.copy_(source)
+    def part(self, tensors: Mapping[str, Tensor]) -> Part:
+        return Part({name: each.detach().cpu().contiguous() for name, each in tensors.items()})
 
-    def place(self, source: Tensor, like: Tensor) -> Tensor:
-        return source.clone().to(like.device)
+    def fill(self, target: Tensor, source: Stored) -> None:
+        target.copy_(source.whole())
+
+    def place(self, source: Stored, like: Tensor) -> Tensor:
+        return source.whole().to(like.device)

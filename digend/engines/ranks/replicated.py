@@ -16,6 +16,7 @@ from digend.engines.ranks.dealing import ExpertOf, deal
 from digend.engines.ranks.joined import Joined
 from digend.engines.ranks.peers import Peers
 from digend.engines.ranks.reducing import sum_gradients
+from digend.engines.stored import Part, Stored
 
 
 class Replicated:
@@ -47,13 +48,16 @@ class Replicated:
             return {}
         return {name: each.detach().cpu().contiguous() for name, each in tensors.items()}
 
-    def fill(self, target: Tensor, source: Tensor) -> None:
+    def part(self, tensors: Mapping[str, Tensor]) -> Part:
+        return Part({name: each.detach().cpu().contiguous() for name, each in tensors.items()})
+
+    def fill(self, target: Tensor, source: Stored) -> None:
         with torch.no_grad():
             if self.peers.rank == 0:
-                target.copy_(source)
+                target.copy_(source.whole())
             distributed.broadcast(target.data, 0)
 
-    def place(self, source: Tensor, like: Tensor) -> Tensor:
+    def place(self, source: Stored, like: Tensor) -> Tensor:
         placed = torch.empty(source.shape, dtype=source.dtype, device=like.device)
         self.fill(placed, source)
         return placed

@@ -25,7 +25,8 @@ from digend.engines.ranks.dealing import ExpertOf, deal
 from digend.engines.ranks.joined import SHARD, Joined
 from digend.engines.ranks.peers import Peers
 from digend.engines.ranks.reducing import sum_gradients
-from digend.engines.ranks.tensors import gathered, is_cut
+from digend.engines.ranks.tensors import gathered, is_cut, own_part
+from digend.engines.stored import Part, Stored
 from digend.models.spec import Experts, Model, ModelSpec
 
 
@@ -77,21 +78,47 @@ class Sharded:
                     found[name] = full.cpu().contiguous()
         return found
 
-    def fill(self, target: Tensor, source: Tensor) -> None:
-        with torch.no_grad():
-            if not isinstance(target, DTensor):
-                if self.peers.rank == 0:
-                    target.copy_(source)
-                distributed.broadcast(target.data, 0)
-                return
-            target.copy_(_scattered(target, source, self.peers.rank))
+    def part(self, tensors: Mapping[str, Tensor]) -> Part:
+        own: dict[str, Tensor] = {}
+        rows: dict[str, tuple[int, int]] = {}
+        for name, tensor in tensors.items():
+            if is_cut(tensor):
+                own[name] = own_part(tensor.detach()).cpu().contiguous()
+                rows[name] = (self._first_row(tensor), tensor.shape[0])
+            elif self.peers.rank == 0:
+                own[name] = tensor.detach().cpu().contiguous()
+        return Part(own, rows)
 
-    def place(self, source: Tensor, like: Tensor) -> Tensor:
+    def _first_row(self, tensor: Tensor) -> int:
+        """Of this rank's part: FSDP cuts as torch.chunk does, and the last parts may be smaller, or empty."""
+        rows, shards = tensor.shape[0], self.peers.shards
+        return min(-(-rows // shards) * (self.peers.rank % shards), rows)
+
+    def fill(self, target: Tensor, source: Stored) -> None:
+        with torch.no_grad():
+            if source.everywhere:
+                self._read(target, source)
+            elif isinstance(target, DTensor):
+                target.copy_(_scattered(target, source, self.peers.rank))
+            else:
+                if self.peers.rank == 0:
+                    target.copy_(source.whole())
+                distributed.broadcast(target.data, 0)
+
+    def place(self, source: Stored, like: Tensor) -> Tensor:
         if isinstance(like, DTensor) and source.shape == like.shape:
-            return _scattered(like, source, self.peers.rank)
-        placed = torch.empty(source.shape, dtype=source.dtype, device=like.device)
+            placed = torch.empty_like(like)
+        else:
+            placed = torch.empty(source.shape, dtype=source.dtype, device=like.device)
         self.fill(placed, source)
         return placed
+
+    def _read(self, target: Tensor, source: Stored) -> None:
+        if not is_cut(target):
+            target.copy_(source.whole())
+            return
+        own, first = own_part(target), self._first_row(target)
+        own.copy_(source.rows(first, first + own.shape[0]))
 
     def exchange(self, parameters: Mapping[str, Parameter], values: Mapping[str, Tensor]) -> dict[str, Tensor]:
         """`Policy`'s change of values: FSDP keeps views of the shards, so they are copied."""
@@ -149,7 +176,10 @@ def _by_type(module: Module) -> tuple[torch.dtype, list[Parameter]]:
     return dtype, [each for each in learning if each.dtype != dtype]
 
 
-def _scattered(like: DTensor, source: Tensor, rank: int) -> DTensor:
+def _scattered(like: DTensor, source: Stored, rank: int) -> DTensor:
     device = like.device_mesh.device_type
-    full = source.to(device, like.dtype) if rank == 0 else torch.empty(like.shape, dtype=like.dtype, device=device)
+    if rank == 0:
+        full = source.whole().to(device, like.dtype)
+    else:
+        full = torch.empty(like.shape, dtype=like.dtype, device=device)
     return distribute_tensor(full, like.device_mesh, like.placements)
