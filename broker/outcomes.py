@@ -229,6 +229,10 @@ def _updated(state: State, job: Job, lease: Lease, worker: Worker, result: Updat
     batch.phase, batch.update, batch.update_lease = Phase.APPLIED, result, None
     if result.pairs:
         job.count("recorded_pairs", len(result.pairs))
+    if result.tried:
+        times = ", ".join(f"{width}: {seconds:.3g} s" for width, seconds in result.tried)
+        message = f"timestep width {result.width}, tried on {worker.name} (seconds a pair): {times}"
+        state.record(job, Notice(level="info", message=message, details={"timestep_width": str(result.width)}))
 
 
 def _committed(state: State, job: Job, lease: Lease, worker: Worker, result: CommitResult) -> None:

@@ -45,6 +45,8 @@ def job_lines(told: Explanation) -> Iterator[str]:
         yield f"switches   {_switches(told.switches)}"
     if told.publishings is not None:
         yield from _publishings(told.publishings)
+    if told.width:
+        yield f"width      {told.width}"
     for restart in told.restarts:
         yield f"restarted  at {restart.at_s:.3f} s from global step {restart.global_step}: {restart.reason}"
     for worker in dict.fromkeys(each.worker for each in told.bubbles if "/trainer/" in each.worker):

@@ -51,9 +51,10 @@ def shape_of(job: JobConfig) -> Shape:
 
 
 def width_of(job: JobConfig) -> int:
-    """Timesteps of a forward pass: never more than are trained of a sample."""
-    trained = num_trained(job)
-    return min(job.training.timestep_width or trained, trained)
+    """Timesteps of a forward pass: never more than are trained of a sample. As many as that may be where the trainer
+    measures it."""
+    trained, width = num_trained(job), job.training.timestep_width
+    return trained if width == "auto" else min(width or trained, trained)
 
 
 def num_trained(job: JobConfig) -> int:

@@ -211,7 +211,9 @@ def _activations(job: JobConfig, geometry: Geometry, role: str) -> int:
     generating = generating_bytes(geometry, job.sampling.rollout_batch, item)
     if role != "trainer":
         return generating
-    pairs = min(training.update_batch * width_of(job), -(-pairs_of(job) // training.ranks))
+    # A width that is measured is one that fits.
+    width = 1 if training.timestep_width == "auto" else width_of(job)
+    pairs = min(training.update_batch * width, -(-pairs_of(job) // training.ranks))
     checkpointing = training.gradient_checkpointing
     return max(generating, training_bytes(geometry, pairs, item, checkpointing=checkpointing))
 

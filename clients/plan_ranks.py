@@ -11,7 +11,7 @@ from statistics import median
 from broker.planning.devices import Device
 from broker.planning.layouts import Exchange, Needed, Option, Trainers, Work, options, ordered
 from broker.planning.observed import Measured
-from clients.plan_inputs import Slot, groups_of, layout_of, num_trained, pairs_of, speed_up
+from clients.plan_inputs import Slot, groups_of, layout_of, num_trained, pairs_of, speed_up, width_of
 from clients.plan_memory import GIB, Pipeline, Worker, advice_of, needed_bytes, pipeline_of, training_of, whole_only
 from clients.run_log import RunLog
 from digend.config.job import JobConfig
@@ -63,11 +63,11 @@ def rank_plan(asked: Question, known: Measured | None = None) -> RankPlan | None
     trainers = Trainers(boxes=[slot.node for slot in able], limit=_limit(asked, able), whole=whole_only(job))
     if trainers.whole:
         notes.append(f"no shards: {trainers.whole} needs whole weights on every rank")
-    present = job.training.timestep_width or num_trained(job)
+    present = width_of(job)
     counts = trainers.counts() if wanted is None else [wanted]
     work = _work(job, known)
     exchange = _exchange(job, model, asked.bandwidth)
-    found = options(work, exchange, trainers, _needed(job, model), counts, min(present, work.trained))
+    found = options(work, exchange, trainers, _needed(job, model), counts, present)
     tried, by_time = ordered(found, adapter=job.training.trainable == "lora", present=present)
     names = tuple(slot.name for slot in able)
     notes += _nothing_fits(job, model, tried)

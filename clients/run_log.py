@@ -17,7 +17,8 @@ from digend.wire.tasks import OFFLOAD, RESTORE
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunLog:
-    """`tasks` in the order in which they ended; `steps`: seconds of each global step."""
+    """`tasks` in the order in which they ended; `steps`: seconds of each global step. A width that the trainer measured
+    is in `job` as a number."""
 
     path: str
     job: JobConfig
@@ -35,12 +36,18 @@ def read_run(path: str) -> RunLog:
     folder = Path(path)
     tasks: list[Observed] = []
     steps: list[float] = []
+    width: int | None = None
     for record in raw_records(folder):
         if record.get("kind") == "task":
             tasks.append(_observed(record))
         elif record.get("kind") == "step":
             steps.append(float(record["seconds"]))
-    return RunLog(path=path, job=load_job(folder / "job.toml"), tasks=tuple(tasks), steps=tuple(steps))
+        elif record.get("kind") == "notice" and "timestep_width" in record.get("details", {}):
+            width = int(record["details"]["timestep_width"])
+    job = load_job(folder / "job.toml")
+    if width is not None:
+        job = job.model_copy(update={"training": job.training.model_copy(update={"timestep_width": width})})
+    return RunLog(path=path, job=job, tasks=tuple(tasks), steps=tuple(steps))
 
 
 def _observed(record: dict[str, Any]) -> Observed:

@@ -90,7 +90,7 @@ def _colour(stage: str) -> str:
     stage = followed(stage) or stage
     if stage.startswith("assist_"):
         return "assist"
-    if stage == UPDATE_GATHER:
+    if stage in (UPDATE_GATHER, "measure"):
         return "update"
     if stage in ("swap", "gather", "cast"):
         return "stage" if stage == "swap" else "publish"

@@ -48,6 +48,11 @@ def job_complaints(config: JobConfig) -> Iterator[Complaint]:
         yield "schedule.decode", 'reward needs schedule.scoring = "dedicated": a generator has decoded before it scores'
     if config.training.init_adapter is not None and config.training.trainable != "lora":
         yield "training.init_adapter", 'needs training.trainable = "lora"'
+    if config.training.deterministic and config.training.timestep_width == "auto":
+        yield (
+            "training.timestep_width",
+            "auto is measured, which training.deterministic = true has no room for: a number",
+        )
     yield from _ranks(config)
     if not any(reward.weight for reward in config.rewards):
         yield "rewards", "every weight is 0: there would be nothing to learn from"

@@ -151,13 +151,11 @@ class TrainingConfig(Section):
     ] = None
     ema_interval: Annotated[int, Field(ge=1, description="Optimizer steps between two updates of that average.")] = 8
     update_batch: Annotated[int, Field(ge=1, description="Samples a forward pass of the update.")] = 16
-    timestep_width: Annotated[
-        int,
-        Field(
-            ge=0,
-            description="TSP: timesteps of a sample batched in one forward pass; 1 = one after another, 0 = all.",
-        ),
-    ] = 1
+    timestep_width: Annotated[int, Field(ge=0)] | Literal["auto"] = Field(
+        1,
+        description="TSP: timesteps of a sample batched in one forward pass; 1 = one after another, 0 = all. auto: the "
+        "trainer tries 1, 2, 4, ... and all before its first update, and keeps the fastest that fits its memory.",
+    )
     updates_per_rollout: Annotated[
         int,
         Field(ge=1, description="Optimizer steps one rollout feeds; divides its number of micro-batches."),

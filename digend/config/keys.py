@@ -84,9 +84,9 @@ def _default(field: Schema) -> str | None:
 
 
 def _choices(field: Schema) -> Sequence[object]:
-    """Of a value, or of each in a list."""
+    """Of a value, or of each in a list; the one word that may stand in the place of a number."""
     found: Sequence[object] = field.get("enum") or field.get("items", {}).get("enum", ())
-    return found
+    return found or [option["const"] for option in field.get("anyOf", ()) if "const" in option]
 
 
 def _one(field: Schema) -> Schema:
@@ -99,7 +99,8 @@ def type_words(field: Schema) -> str:
     """`integer >= 1`, `one of gap, batch, naive`, `list of strings`."""
     field = _one(field)
     if "enum" in field or "const" in field:
-        return "one of " + ", ".join(str(choice) for choice in field.get("enum", [field.get("const")]))
+        choices = [str(choice) for choice in field.get("enum", [field.get("const")])]
+        return f"one of {', '.join(choices)}" if choices[1:] else choices[0]
     if field.get("type") == "array":
         return _array_words(field)
     if field.get("type") == "object":

@@ -95,6 +95,7 @@ class LocalEngine:
         self._peak_flops = peak_flops
         self._offload = offload
         self._membership = Membership(device)
+        self._too_wide: dict[str, int] = {}
         self._config: tuple[str, JobConfig] | None = None
         self._job: Job | None = None
         self._trainer: Trainer | None = None
@@ -212,7 +213,7 @@ class LocalEngine:
                     job = load_job(task, config, self._device, trains=self._role == "trainer", peers=peers)
                     if self._scores(config) and peers.rank == 0:
                         self._scorers = scoring.build_scorers(config, self._device, self._reward_paths)
-                    self._trainer = _build_trainer(job) if self._role == "trainer" else None
+                    self._trainer = _build_trainer(job, self._too_wide) if self._role == "trainer" else None
                 _check_base(job)
                 if self._trainer is not None:
                     _restore(job, self._trainer, task)
@@ -338,7 +339,7 @@ class LocalEngine:
             torch.use_deterministic_algorithms(before)
 
 
-def _build_trainer(job: Job) -> Trainer:
+def _build_trainer(job: Job, too_wide: dict[str, int]) -> Trainer:
     build = cast(Callable[[BaseModel], Objective], load_object(job.algorithm.objective))
     objective = build(job.algorithm_options)
     if objective.needs_reference:
@@ -347,7 +348,7 @@ def _build_trainer(job: Job) -> Trainer:
         job.policy.keep(OLD)
     if job.config.training.gradient_checkpointing:
         _checkpoint_gradients(job)
-    return Trainer(job, objective)
+    return Trainer(job, objective, too_wide)
 
 
 def _check_base(job: Job) -> None:

@@ -8,7 +8,6 @@ noise levels. Invariant: every pair is in exactly one pass, in an order that dep
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from digend.config.job import TrainingConfig
 from digend.wire.tasks import UpdateItem
 
 
@@ -49,10 +48,10 @@ def plan_forwards(items: Sequence[UpdateItem], update_batch: int, timestep_width
     return tuple(passes)
 
 
-def largest_pass(items: Sequence[UpdateItem], training: TrainingConfig) -> int:
+def largest_pass(items: Sequence[UpdateItem], update_batch: int, timestep_width: int) -> int:
     """Pairs that one pass may hold."""
     longest = max((len(item.timesteps) for item in items), default=1)
-    return training.update_batch * (training.timestep_width or max(longest, 1))
+    return update_batch * (timestep_width or max(longest, 1))
 
 
 def _by_level(items: Sequence[UpdateItem], pairs: Sequence[Pair]) -> Iterator[Forward]:

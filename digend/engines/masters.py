@@ -10,6 +10,7 @@ Invariant: after `write_back` every parameter and average of the policy is its m
 from collections.abc import Mapping
 
 import torch
+from diffusers.training_utils import EMAModel
 from torch import Tensor
 from torch.nn import Parameter
 
@@ -104,3 +105,13 @@ def _round(values: Mapping[str, Tensor], into: Mapping[str, Tensor]) -> None:
     for name, value in values.items():
         if into[name] is not value:
             into[name].copy_(value)
+
+
+def moving_average(masters: Masters, decay: float | None) -> EMAModel | None:
+    """diffusers' EMAModel over the masters' average: it keeps min((1 + n) / (10 + n), decay) of itself at optimizer
+    step n. Its values live in `masters.averages`; nothing else of it needs saving."""
+    if decay is None:
+        return None
+    average = EMAModel(list(masters.parameters.values()), decay=decay)
+    average.shadow_params = list(masters.averages[EMA].values())
+    return average

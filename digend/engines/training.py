@@ -11,10 +11,11 @@ so the gradient does not depend on how pairs were dealt (paper sections 3.2.1 an
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from functools import partial
+from itertools import count
 
 import torch
-from diffusers.training_utils import EMAModel
 from torch import Tensor
 
 from digend.algorithms.spec import Kept, Objective, PairLosses, Pairs, Velocities, Velocity
@@ -23,14 +24,15 @@ from digend.engines.forwards import Forward, largest_pass, plan_forwards
 from digend.engines.guard import SpikeGuard
 from digend.engines.jobs import Job
 from digend.engines.loss_scale import LossScale
-from digend.engines.masters import Masters
+from digend.engines.masters import Masters, moving_average
 from digend.engines.optimizer import build_optimizer, clip, first_non_finite, learning_rate
-from digend.engines.policy import EMA, OLD
+from digend.engines.policy import OLD
 from digend.engines.protocols import Context, TaskFault
 from digend.engines.publishing import publish
 from digend.engines.ranks.dealing import ExpertOf
 from digend.engines.sums import PairTable, Sums
 from digend.engines.trajectories import Trajectory, fetch_trajectories
+from digend.engines.widths import Trial, Tried, fastest, gauge_of, traceless, tried, widths_to_try
 from digend.models.spec import Condition, expert_at
 from digend.rl.seeds import seed_of
 from digend.wire.tasks import CommitResult, CommitTask, UpdateItem, UpdateResult, UpdateTask
@@ -39,8 +41,10 @@ from digend.wire.tasks import CommitResult, CommitTask, UpdateItem, UpdateResult
 class Trainer:
     """Gradients and optimizer of one job. `global_step` is the open one: the number of optimizer steps made."""
 
-    def __init__(self, job: Job, objective: Objective) -> None:
+    def __init__(self, job: Job, objective: Objective, too_wide: dict[str, int] | None = None) -> None:
+        """`too_wide`: by job the TSP width at which memory ran out; it outlives the trainer."""
         self._job = job
+        self._too_wide = {} if too_wide is None else too_wide
         self._objective = objective
         training = job.config.training
         self.masters = Masters(job.policy)
@@ -50,6 +54,7 @@ class Trainer:
         self.loss_scale = LossScale(job.model.dtype)
         self._checkpoints = training.gradient_checkpointing
         self._ema = moving_average(self.masters, training.ema_decay)
+        self._width = None if training.timestep_width == "auto" else training.timestep_width
         self.global_step = 0
         self.applied: tuple[int, ...] = ()
 
@@ -59,36 +64,84 @@ class Trainer:
         self._check_open(task)
         with context.stage("fetch"):
             trajectories = fetch_trajectories(task.items, self._job.algorithm.keeps, self._job.conditions, context)
-        training = self._job.config.training
-        planned = plan_forwards(task.items, training.update_batch, training.timestep_width)
+        width, found = self._width, tuple[Tried, ...]()
+        if width is None and any(item.timesteps for item in task.items):
+            with context.stage("measure"):
+                found = self._measured(task, trajectories, context)
+            width = self._width = fastest(found)
+        width = 1 if width is None else width
+        planned = plan_forwards(task.items, self._job.config.training.update_batch, width)
         table = PairTable(planned)
         with context.stage("update"):
             for forward in planned:
                 self._count(task, forward, trajectories)
-            remade = self._accumulate(task, planned, trajectories, table, context)
+            passes = self._dealt(task, planned, width)
+            remade = self._accumulate(task, passes, trajectories, table, context, 2 * len(found))
         self.global_step = task.global_step
         self.applied = (*self.applied, task.micro_batch)
         drifts = "log_probs" in self._job.algorithm.keeps
         sums = Sums(keep_pairs=self._job.config.keep_pairs, drifts=drifts)
-        return table.pour(sums, task.items, self._job.layout.peers.add_up, remade)
+        result = table.pour(sums, task.items, self._job.layout.peers.add_up, remade)
+        return replace(result, width=width, tried=tuple((each.width, each.seconds) for each in found))
+
+    def _dealt(self, task: UpdateTask, planned: Sequence[Forward], width: int) -> tuple[Forward, ...]:
+        """This rank's passes."""
+        largest = largest_pass(task.items, self._job.config.training.update_batch, width)
+        return self._job.layout.deal(planned, largest, self._expert_of(task))
+
+    def _measured(self, task: UpdateTask, trajectories: Sequence[Trajectory], context: Context) -> tuple[Tried, ...]:
+        """Passes of this micro-batch at each width that fits, of which nothing remains."""
+        job, layout, batch = self._job.id, self._job.layout, self._job.config.training.update_batch
+
+        def dealt(width: int) -> tuple[Forward, ...]:
+            return self._dealt(task, plan_forwards(task.items, batch, width), width)
+
+        def once(width: int, forward: Forward) -> None:
+            with layout.peers.agreed():
+                context.progress(next(made), 2 * len(first))
+            layout.begin_pass(last=False)
+            try:
+                self._pass(task, forward, trajectories)
+            except torch.OutOfMemoryError:
+                self._too_wide[job] = width
+                raise
+            self.masters.collect()
+
+        made, longest = count(1), max(len(item.timesteps) for item in task.items)
+        first = {width: dealt(width)[0] for width in widths_to_try(longest, lambda width: len(dealt(width)) == 1)}
+        trials = [
+            Trial(width=width, pairs=0 if forward.padding else len(forward.pairs), run=partial(once, width, forward))
+            for width, forward in first.items()
+        ]
+        device, last = self._job.model.device, self._spares(task, dealt(1), trajectories)
+        with traceless([*self._parameters, *self._job.policy.parameters.values()], device):
+            try:
+                found = tuple(tried(trials, layout.peers, gauge_of(device), self._too_wide.get(job)))
+            except BaseException as error:
+                self._give_up(error, last)
+                raise
+            layout.give_up(last)
+        return found
 
     def _accumulate(
         self,
         task: UpdateTask,
-        planned: Sequence[Forward],
+        passes: Sequence[Forward],
         trajectories: Sequence[Trajectory],
         table: PairTable,
         context: Context,
+        begun: int,
     ) -> int:
-        """This rank's passes, then the sum over ranks, all of it or nothing. Returns how often it was made again."""
+        """This rank's passes, then the sum over ranks, all of it or nothing. Returns how often it was made again.
+
+        begun: where its progress begins, because passes before it were told as progress of the task.
+        """
         layout, remade = self._job.layout, 0
-        passes = layout.deal(planned, largest_pass(task.items, self._job.config.training), self._expert_of(task))
-        spares = {forward.expert: forward for forward in passes}
-        with self._buffered_gradient([partial(self._pass, task, each, trajectories) for each in spares.values()]):
-            self._run(task, passes, trajectories, table, context)
+        with self._buffered_gradient(self._spares(task, passes, trajectories)):
+            self._run(task, passes, trajectories, table, context, begun)
             while not self.loss_scale.accepts(self._parameters, layout.peers.add_up):
                 remade += 1
-                self._run(task, passes, trajectories, table, context)
+                self._run(task, passes, trajectories, table, context, begun)
         return remade
 
     def _run(
@@ -98,10 +151,11 @@ class Trainer:
         trajectories: Sequence[Trajectory],
         table: PairTable,
         context: Context,
+        begun: int,
     ) -> None:
         """Passes forward and backward, of the scaled loss."""
         layout, scale = self._job.layout, self.loss_scale.value
-        done, total = 0, sum(len(forward.pairs) for forward in passes if not forward.padding)
+        done, total = begun, begun + sum(len(forward.pairs) for forward in passes if not forward.padding)
         for number, forward in enumerate(passes, start=1):
             layout.begin_pass(last=all(later.expert != forward.expert for later in passes[number:]))
             with layout.peers.agreed():
@@ -166,8 +220,7 @@ class Trainer:
         try:
             yield
         except BaseException as error:
-            if not (isinstance(error, TaskFault) and error.error.reason == "rank_lost"):
-                self._job.layout.give_up(once)
+            self._give_up(error, once)
             self.masters.drop()
             for parameter, gradient in zip(self._parameters, before, strict=True):
                 parameter.grad = gradient
@@ -179,6 +232,18 @@ class Trainer:
     def _expert_of(self, task: UpdateTask) -> ExpertOf:
         experts = [expert_at(self._job.model, sigma) for sigma in task.sigmas]
         return lambda pair: experts[pair.index]
+
+    def _spares(
+        self, task: UpdateTask, passes: Sequence[Forward], trajectories: Sequence[Trajectory]
+    ) -> list[Callable[[], object]]:
+        """A pass of each expert."""
+        spares = {forward.expert: forward for forward in passes}
+        return [partial(self._pass, task, each, trajectories) for each in spares.values()]
+
+    def _give_up(self, error: BaseException, once: Iterable[Callable[[], object]]) -> None:
+        """What passes have left behind goes, unless the other ranks are not there for it."""
+        if not (isinstance(error, TaskFault) and error.error.reason == "rank_lost"):
+            self._job.layout.give_up(once)
 
     def _count(self, task: UpdateTask, forward: Forward, trajectories: Sequence[Trajectory]) -> None:
         """Charge the pairs of one pass, forward and backward, each as a pass of its own would cost."""
@@ -327,13 +392,3 @@ class Trainer:
 def _copy_of(version: int) -> str:
     """The name of the copy of a version's weights."""
     return f"version {version}"
-
-
-def moving_average(masters: Masters, decay: float | None) -> EMAModel | None:
-    """diffusers' EMAModel over the masters' average: it keeps min((1 + n) / (10 + n), decay) of itself at optimizer
-    step n. Its values live in `masters.averages`; nothing else of it needs saving."""
-    if decay is None:
-        return None
-    average = EMAModel(list(masters.parameters.values()), decay=decay)
-    average.shadow_params = list(masters.averages[EMA].values())
-    return average

@@ -105,7 +105,8 @@ class Restart:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Explanation:
     """`answers`: how often each; `searches`: decisions that searched, `exhausted`: how many of these ran out of
-    budget. `decisions` are those of `global_step`, which ended its updates at `step_end_s` (None: not closed).
+    budget. `decisions` are those of `global_step`, which ended its updates at `step_end_s` (None: not closed). `width`:
+    the TSP width that was measured, in words, "" where it was a number of the job file.
     """
 
     job: str
@@ -123,6 +124,7 @@ class Explanation:
     decisions: tuple[Answered, ...]
     restarts: tuple[Restart, ...] = ()
     publishings: PublishSum | None = None
+    width: str = ""
 
 
 def explain(trail: Trail, global_step: int | None = None) -> Explanation | None:
@@ -149,6 +151,7 @@ def explain(trail: Trail, global_step: int | None = None) -> Explanation | None:
         forecast=_forecast(trail),
         switches=switches(tasks, (asked.decision for asked in trail.decisions)),
         publishings=publishings(tasks, trail.stagings),
+        width=trail.width,
         global_step=step[1] + 1 if step else None,
         step_end_s=None if end_ns is None else trail.seconds(end_ns),
         decisions=tuple(answered(trail, asked) for asked in trail.of_step(step)) if step else (),

@@ -7,7 +7,8 @@ never spread over the rest.
 The window runs from the job's first `preparing` or `running` to its end, or to the newest record while it
 runs. A worker that was lost or not there yet is `absent`; one of which the job asked nothing has no row. The
 names: a receipt's own stages (with `assist_` before them where the trainer generated; `update_gather` is what the ranks
-of a trainer exchange for an update, `gather` what is gathered to be published, mostly), `switch`, `load`, `evaluate`,
+of a trainer exchange for an update, `gather` what is gathered to be published, mostly; `measure` TSP widths are tried),
+`switch`, `load`, `evaluate`,
 `checkpoint`, `dispatch` (what the driver and the wire took on top of the receipt), `follows TASK`, `idle: CAUSE`,
 `bubble: CAUSE`, `absent`, `other`.
 

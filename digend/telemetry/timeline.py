@@ -28,6 +28,7 @@ STAGE_KINDS = {
     "score": "score",
     "update": "update",
     "update_gather": "update",
+    "measure": "update",
     "optimizer": "optimizer",
     "gather": "publish",
     "cast": "publish",

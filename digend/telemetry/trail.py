@@ -12,6 +12,7 @@ from digend.wire.records import (
     Decision,
     IdleRecord,
     JobState,
+    Notice,
     Record,
     RestartRecord,
     StagingRecord,
@@ -67,6 +68,8 @@ class Trail:
         self.restarts: list[tuple[int, RestartRecord]] = []
         """When, and what."""
         self.stagings: list[StagingRecord] = []
+        self.width = ""
+        """The TSP width that was measured last, in words."""
         self._incarnation = 0
         self._started = False
         self._closed: set[Step] = set()
@@ -95,6 +98,8 @@ class Trail:
                 self._first_search.setdefault(asked.step, record.at_ns)
         elif isinstance(body, TaskRecord):
             self._add_task(body)
+        elif isinstance(body, Notice) and "timestep_width" in body.details:
+            self.width = body.message
         elif isinstance(body, StagingRecord):
             self.stagings.append(body)
         elif isinstance(body, StepRecord):

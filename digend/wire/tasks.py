@@ -292,6 +292,10 @@ class UpdateResult:
     """Of algorithms with an importance ratio."""
     remade: int = 0
     """How often it was made again, at half the loss scale, because float16 overflowed."""
+    width: int = 0
+    """Timesteps of a sample in one pass; 0: all."""
+    tried: tuple[tuple[int, float], ...] = ()
+    """(width, seconds a pair) where widths were tried before it (`training.timestep_width = "auto"`)."""
     kind: Literal["update"] = "update"
 
 

@@ -1,11 +1,14 @@
 """`digenctl plan` as a process: from a run, from given times, and with what is wrong."""
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from clients.plan_inputs import from_runs
+from clients.run_log import read_run
 from tests.clients.conftest import ROOT, Digenctl
 
 JOB = str(ROOT / "configs/jobs/shapes-flow-grpo.toml")
@@ -60,6 +63,20 @@ def test_from_a_run(digenctl: Digenctl, run: str) -> None:
     assert trainer["device_bytes"]["optimizer state"] == 2 * trainer["device_bytes"]["transformer"]
     assert trainer["device_bytes"]["activations (estimated)"] > 0
     assert "workspaces of kernels" in document["memory"]["not_measured"]
+
+
+def test_a_measured_width_is_that_of_the_run(run: str) -> None:
+    folder = Path(run)
+    text = (folder / "job.toml").read_text()
+    changed = re.sub(r"timestep_width = \d+", 'timestep_width = "auto"', text)
+    (folder / "job.toml").write_text(changed)
+    assert read_run(run).job.training.timestep_width == "auto"
+    told = record("notice", 0, level="info", message="tried", details={"timestep_width": "2"})
+    events = folder / "events.jsonl"
+    events.write_text(told + "\n" + events.read_text())
+    log = read_run(run)
+    assert log.job.training.timestep_width == 2
+    assert {width for device in from_runs([log]).devices for width in device.update} == {2}
 
 
 def test_as_text(digenctl: Digenctl, run: str) -> None:

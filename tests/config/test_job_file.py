@@ -127,6 +127,16 @@ def test_evaluation_prompts_are_read_too(tmp_path: Path) -> None:
             'global_steps = 2\nranks = 2\noptimizer = "adafactor"',
             ":27: training.optimizer: adafactor needs whole weights on every rank",
         ),
+        (
+            "global_steps = 2",
+            'global_steps = 2\ntimestep_width = "atuo"',
+            ':26: training.timestep_width = "atuo": expected integer >= 0 or auto',
+        ),
+        (
+            "global_steps = 2",
+            'global_steps = 2\ntimestep_width = "auto"\ndeterministic = true',
+            ":26: training.timestep_width: auto is measured, which training.deterministic = true has no room for",
+        ),
         ('path = "model"', 'path = "model"\noptions = { when = 1979-05-27 }', "model.options.when = 1979-05-27"),
         ('path = "model"', 'path = "mo\\u0000del"', 'model.path = "mo\\u0000del": has a NUL character'),
         (
