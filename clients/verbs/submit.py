@@ -123,11 +123,11 @@ def _warn(output: Output, inputs: "JobInputs") -> None:
     if not is_hub_id(folder) and not Path(folder).is_dir():
         output.hint(f"warning: model.path: {folder} is no folder here; the workers look for it at this very path")
     for where, complaint in _file_rewards(inputs):
-        output.hint(f"warning: {where}: by the settings of this box: {complaint}")
+        output.hint(f"warning: {where}.name: {complaint}")
 
 
 def _file_rewards(inputs: "JobInputs") -> "Iterator[tuple[str, str]]":
-    """Rewards from a file that this box could not load, where its settings allow some. Other boxes may score."""
+    """Rewards from a file that this box could not load, or knows nothing of. Other boxes may score."""
     from clients.this_box import named_places
     from digend.config.loader import load_settings
     from digend.job_check import scorers
@@ -136,9 +136,11 @@ def _file_rewards(inputs: "JobInputs") -> "Iterator[tuple[str, str]]":
     named = [(where, scorer.name) for where, scorer in scorers(inputs.config) if is_file_reward(scorer.name)]
     places = named_places() if named else None
     folders = load_settings(places).config.reward_paths if places else []
-    for where, name in named if folders else ():
-        if found := complaint(name, folders):
-            yield f"{where}.name", found
+    for where, name in named:
+        if not folders:
+            yield where, f"{name!r} was not looked for; --node NODE.toml names a box whose reward_paths have it"
+        elif found := complaint(name, folders):
+            yield where, f"by the settings of this box: {found}"
 
 
 def _say_valid(output: Output, path: str, inputs: "JobInputs") -> ExitCode:

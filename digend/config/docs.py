@@ -29,7 +29,7 @@ What `digenctl submit` takes: one TOML file that says what is trained, on what, 
   at once each is right by itself. `digenctl submit JOB.toml --check` looks without submitting.
 - Paths are relative to the job file, `~` is your home. The prompts are sent to the driver at submit. The model folder
   is not: each worker reads it, so it must be at the same path on every box.
-- `digenctl submit JOB.toml --set training.learning_rate=1e-4 --set rewards[0].weight=2` changes keys without
+- `digenctl submit JOB.toml --set training.learning_rate=1e-4 --set 'rewards[0].weight=2'` changes keys without
   touching the file; the changed file is what the run folder keeps as `job.toml`.
 - Options of a family, an algorithm or a reward belong to that plug-in (below). A plug-in of another package is checked
   the same way, by its own model.

@@ -66,7 +66,8 @@ def test_a_reward_file_is_looked_up_where_settings_allow_some(
     (tmp_path / "rewards" / "sharpness.py").write_text("def score(pixels, prompts, metadata):\n    return [0.0]\n")
     (tmp_path / "rewards" / "broken.py").write_text("def score(:\n")
     (tmp_path / "node.toml").write_text(NODE)
-    assert digenctl("submit", "job.toml", "--check").stderr == ""
+    nowhere = digenctl("submit", "job.toml", "--check").stderr
+    assert nowhere.startswith(f"warning: rewards[0].name: {reward!r} was not looked for; --node NODE.toml names a box")
     result = digenctl("submit", "job.toml", "--check", "--node", "node.toml")
     assert result.returncode == 0
     if expected is None:
