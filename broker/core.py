@@ -111,7 +111,7 @@ def _gone(state: State, event: WorkerGone) -> None:
 def _beat(state: State, event: WorkerBeat) -> None:
     worker = state.by_session(event.session)
     if worker is not None:
-        worker.full = event.full
+        worker.full, worker.problem = event.full, event.problem
         sessions.beat(state, worker, event.lease, event.done, event.device)
 
 

@@ -121,6 +121,8 @@ class WorkerBeat:
     device: DeviceState | None = None
     full: bool = False
     """It has no room for more tensors."""
+    problem: str = ""
+    """What it says is wrong, or waits for, in words."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

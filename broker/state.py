@@ -48,6 +48,8 @@ class Worker:
     """(job, kind of task): how long one takes, for the strategies that plan."""
     full: bool = False
     """It has no room for more tensors than wait there."""
+    problem: str = ""
+    """What it said is wrong, or waits for, by its last heartbeat."""
     generating: bool = False
     """A trainer's mode: its last task was TAG."""
     offloaded: bool = False

@@ -33,11 +33,20 @@ _CAUSES = {
 def job_reason(state: State, job: Job) -> str:
     """What keeps a job from going on, else what goes on beside its state, else how it ended; and when it will stop."""
     absent = lacking(state, job) if job.active else ""
-    if absent and goes_on_without(state, job):
-        parts = (job.reason, _stood_in(absent), plan(job))
+    if absent and not goes_on_without(state, job):
+        parts = [_in_want_of(absent)]
     else:
-        parts = (_in_want_of(absent) if absent else job.reason, "", plan(job))
+        parts = [job.reason, _stood_in(absent) if absent else "", *_loading_late(state, job)]
+    parts.append(plan(job))
     return "; ".join(part for part in parts if part)
+
+
+def _loading_late(state: State, job: Job) -> list[str]:
+    """Workers that load the job and wait for something outside, such as a reward's service: who, and what for."""
+    leases = [lease for lease in state.leases.values() if lease.job == job.id and lease.label == "prepare"]
+    workers = [state.workers[lease.worker] for lease in leases if lease.worker in state.workers]
+    late = [f"{worker.name} {worker.problem}" for worker in workers if worker.problem]
+    return late if len(late) < 2 else [late[0], f"and {len(late) - 1} more like it"]
 
 
 def absence(state: State, job: Job) -> str:
@@ -78,6 +87,9 @@ def worker_reason(state: State, worker: Worker, now_ns: int) -> str:
     if drain is not None:
         return "; ".join(part for part in (f"drained{drain.because}", wanted(state, worker)) if part)
     job = job_of(state, worker)
+    lease = state.leases.get(worker.lease or "")
+    if lease is not None and lease.label == "prepare" and worker.problem:
+        return worker.problem
     if worker.lease is not None or (job is not None and followed(state, job, worker)):
         return ""
     return _idle_reason(state, worker)

@@ -146,7 +146,14 @@ class Intake:
             session.clock_ahead_s = (beat.wall_ns - time.time_ns()) / 1e9
         if self._sessions.worth_an_event(session, beat, now_ns):
             draft.add(
-                WorkerBeat(session=session.id, lease=beat.lease, done=beat.done, device=beat.device, full=beat.full)
+                WorkerBeat(
+                    session=session.id,
+                    lease=beat.lease,
+                    done=beat.done,
+                    device=beat.device,
+                    full=beat.full,
+                    problem=beat.problem,
+                )
             )
 
     def _written(self, message: RecordsWritten, draft: Draft) -> None:

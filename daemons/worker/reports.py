@@ -19,6 +19,7 @@ from daemons.worker.leases import Outcome
 from daemons.worker.session import Session
 from daemons.worker.work import Progress, Work
 from digend.telemetry.logs import logger
+from digend.telemetry.waiting import waits_for
 from digend.wire.devices import DeviceState
 from digend.wire.errors import TooLarge
 from digend.wire.tasks import TaskError
@@ -92,7 +93,7 @@ class Reports:
                     resident_bytes=resident_bytes(),
                     device=device,
                     wall_ns=time.time_ns(),
-                    problem=blobs.trouble,
+                    problem="; ".join(filter(None, (blobs.trouble, waits_for()))),
                     held_bytes=blobs.held_bytes,
                     spooled_bytes=blobs.spooled_bytes,
                     memory_limit_bytes=blobs.memory_limit_bytes,

@@ -19,6 +19,7 @@ from queue import Empty, SimpleQueue
 import urllib3
 
 from digend.rewards.service_options import ServiceOptions
+from digend.telemetry.waiting import waiting
 
 MAX_REPLY_BYTES = 4 << 20
 CHUNK_BYTES = 1 << 16
@@ -74,14 +75,16 @@ class Service:
     def wait_until_ready(self, path: str) -> None:
         """Until GET of `path` gives 200 at one address. Raises ServiceError that names each address and its reason."""
         deadline = time.monotonic() + self._options.ready_s
-        while self._options.ready_s:
-            reasons = {each.url: self._readiness(each.url + path) for each in self._addresses}
-            if not all(reasons.values()):
-                return
-            if time.monotonic() >= deadline:
-                told = "; ".join(f"{url}: {reason}" for url, reason in reasons.items())
-                raise ServiceError(f"not ready after {self._options.ready_s:g} s: {told}")
-            time.sleep(READY_PAUSE_S)
+        with waiting(" or ".join(each.url for each in self._addresses), self._options.ready_s) as wait:
+            while self._options.ready_s:
+                reasons = {each.url: self._readiness(each.url + path) for each in self._addresses}
+                if not all(reasons.values()):
+                    return
+                if time.monotonic() >= deadline:
+                    told = "; ".join(f"{url}: {reason}" for url, reason in reasons.items())
+                    raise ServiceError(f"not ready after {self._options.ready_s:g} s: {told}")
+                wait.for_what = " or ".join(f"{url} ({reason})" for url, reason in reasons.items())
+                time.sleep(READY_PAUSE_S)
 
     def _readiness(self, url: str) -> str:
         """ "" where it is ready, else why it is not."""

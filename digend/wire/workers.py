@@ -91,7 +91,7 @@ class Heartbeat:
     wall_ns: int = 0
     """The box's clock as this was sent."""
     problem: str = ""
-    """What a person should see to, in words: `digenctl status` shows it."""
+    """What a person should see to, or what is waited for outside, in words: `digenctl status` shows it."""
     held_bytes: int = 0
     """Of tensors that wait here for those who need them, on disk too."""
     spooled_bytes: int = 0

@@ -20,6 +20,7 @@ from broker.harness import Simulation
 from broker.harness_driver import Batch
 from broker.harness_engine import Slot
 from broker.state import SECOND
+from broker.views import job_view, node_views
 from digend.wire.records import IdleRecord, RestartRecord, TaskRecord, WorkerState
 from digend.wire.tasks import ResetTask
 from digend.wire.workers import Hello, PreparedJob, Versions
@@ -349,3 +350,25 @@ def test_slots_are_one_process_each() -> None:
     simulation.settle()
     assert simulation.shells[GENERATOR].engine.instance.endswith("#2")
     assert list(simulation.core.state.workers) == [GENERATOR]
+
+
+def test_whoever_waits_while_it_loads_says_what_for() -> None:
+    """A reward's service that is not up: the job and the worker have that for a reason, as long as it is so."""
+    simulation = simulate(job(), 2)
+    simulation.run(until=lambda: GENERATOR in {lease.worker for lease in simulation.core.state.leases.values()})
+    core, why = simulation.core, "waits for http://127.0.0.1:8951 (refused), 12 of 30 s"
+    lease = next(lease for lease in core.state.leases.values() if lease.worker == GENERATOR)
+    assert lease.label == "prepare"
+
+    def reasons(**problems: str) -> tuple[str, str]:
+        for name, problem in problems.items():
+            session = core.state.workers[f"n/generator/{name[-1]}"].session or ""
+            core.step(simulation.now_ns, [WorkerBeat(session=session, lease=None, done=0, problem=problem)])
+        found = {node.name: node.reason for node in node_views(core.state, simulation.now_ns)}
+        return job_view(core.state, simulation.job("j1")).reason, found[GENERATOR]
+
+    loading, nothing = reasons()
+    assert nothing == ""
+    assert reasons(g0=why) == (f"{loading}; {GENERATOR} {why}", why)
+    assert reasons(g1=why) == (f"{loading}; {GENERATOR} {why}; and 1 more like it", why)
+    assert reasons(g0="", g1="") == (loading, "")

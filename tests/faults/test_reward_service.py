@@ -8,6 +8,7 @@ from typing import IO
 
 import pytest
 
+from digend.exitcodes import ExitCode
 from tests.e2e.cluster import ROOT, Cluster
 from tests.e2e.run import Run, assert_counted_once
 from tests.rewards.services import Answer, ServiceUnderTest, hangs, serving
@@ -123,3 +124,13 @@ def test_a_service_that_is_killed_and_comes_back(healthy: Cluster) -> None:
     assert "cannot be reached" in run.notices()
     assert run.steps[0].num_masked == run.steps[-1].num_masked == 0
     assert all((step.reward_mean or 0) > 0 for step in run.steps if step.num_selected)
+
+
+@pytest.mark.matrix
+def test_one_that_is_not_up_yet_is_named_while_it_is_waited_for(healthy: Cluster) -> None:
+    address = "http://127.0.0.1:9"
+    late = f'rewards[0].options={{urls=["{address}"], ready_s=60.0}}'
+    healthy.submit("service-late", *BRIEF, late)
+    healthy.sees("service-late", lambda view: f"waits for {address} (cannot be" in view.reason, "it says who waits")
+    assert f"waits for {address} (cannot be reached" in healthy.ctl("status", code=ExitCode.DEGRADED).stdout
+    healthy.ctl("cancel", "service-late")

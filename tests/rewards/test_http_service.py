@@ -1,6 +1,7 @@
 """A service is believed only as far as its reply keeps to the schema; whatever it does, a failure is never a number."""
 
 import json
+import re
 import socket
 import subprocess
 import sys
@@ -19,6 +20,7 @@ from digend.rewards.http_service import Options, build, encode_request, read_rep
 from digend.rewards.service import ServiceError
 from digend.rewards.service_options import service_warnings
 from digend.rewards.spec import Batch, Scores
+from digend.telemetry.waiting import waits_for
 from tests.rewards.services import ServiceUnderTest, hangs, serving, values
 
 ROOT = Path(__file__).parents[2]
@@ -185,6 +187,22 @@ def test_a_broken_connection_is_tried_again() -> None:
 def test_a_reply_without_end_is_cut() -> None:
     with serving(lambda body, service: (200, b" " * (5 << 20))) as service:
         assert "longer than 4 MiB" in score(service.url, batch(1)).failures[0]
+
+
+def test_meanwhile_it_says_what_it_waits_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    said, sleep = [], time.sleep
+
+    def pause(seconds: float) -> None:
+        said.append(waits_for())
+        sleep(0.05)
+
+    monkeypatch.setattr("digend.rewards.service.time.sleep", pause)
+    with pytest.raises(ServiceError, match="not ready after 2 s"):
+        score("http://127.0.0.1:9", ready_s=2)
+    for line in said:
+        assert re.fullmatch(r"waits for http://127.0.0.1:9 \(cannot be reached: .*refused\), [012] of 2 s", line)
+    assert said
+    assert waits_for() == ""
 
 
 def test_nobody_there_at_the_start() -> None:
