@@ -7,7 +7,7 @@ no class of a worker's task.
 
 from dataclasses import dataclass
 
-PROTOCOL = 14
+PROTOCOL = 15
 MAX_MESSAGE_BYTES = 256 * 1024
 
 
