@@ -77,7 +77,10 @@ def _(body: r.TaskFailure) -> str:
 
 
 @line_of.register
-def _(body: r.Notice) -> str:
+def _(body: r.Notice) -> str | None:
+    """An error is why the job failed, which its last line says."""
+    if body.level == "error":
+        return None
     details = "".join(f", {key} {value}" for key, value in sorted(body.details.items()))
     return f"{body.level}: {body.message}{details}"
 

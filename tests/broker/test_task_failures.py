@@ -74,6 +74,15 @@ def test_what_no_other_try_can_mend_ends_the_job(kind: str, reason: str) -> None
     audit(simulation, spec, masked=True)
 
 
+def test_whoever_watches_reads_a_failure_once_before_the_end() -> None:
+    """With the line that says how the job ended, which `digenctl watch` makes of its view."""
+    error = TaskError(reason="model", message="the model is not there", retry=False)
+    simulation = finished(job(), tamper=once("prepare", error))
+    lines = [line for record in simulation.records["j1"] if (line := line_of(record.body))]
+    assert len([line for line in lines if "the model is not there" in line]) == 1
+    assert last_state(simulation)[1].endswith("the model is not there")
+
+
 @pytest.mark.parametrize("kind", [kind for kind in KINDS if kind != "score"])
 def test_tries_are_counted(kind: str) -> None:
     spec = job(num_global_steps=1, task_retries=2)
