@@ -1,7 +1,8 @@
 """A timeline as a chart of characters: one row a worker, one column a slice of time. Pure.
 
 Owns the glyphs of all timelines on a screen. Invariant: a cell shows what fills most of its slice, but for what ends a
-global step, which is shown wherever it is. A bubble's glyph is a digit that stands for its cause, the longest is 1.
+global step, which is shown wherever it is. A bubble's glyph is a digit that stands for its cause, the same in every
+chart.
 """
 
 from collections import Counter
@@ -46,7 +47,9 @@ STAGING = "  staging"
 """The row below a worker's: policy versions that come while it works."""
 BUBBLE = "bubble"
 _ALWAYS = ("commit", "optimizer", "checkpoint")
-_DIGITS = "123456789"
+DIGITS = {"generation": "1", "update": "2", "reward": "3", "weights": "4", "encoding of prompts": "5"}
+_OTHERS = "6789"
+"""Of causes that are rare, by name."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,12 +102,11 @@ def _most(filled: Counter[str], length: int) -> str:
 
 
 def bubble_glyphs(pieces: Iterable[Piece]) -> dict[str, str]:
-    """A glyph for each cause there is, by the time it took."""
-    totals: Counter[str] = Counter()
-    for piece in pieces:
-        if piece.kind == BUBBLE:
-            totals[piece.what] += piece.end - piece.start
-    return {what: _DIGITS[min(at, len(_DIGITS) - 1)] for at, (what, _) in enumerate(totals.most_common())}
+    """A glyph for each cause there is."""
+    causes = {piece.cause for piece in pieces if piece.kind == BUBBLE}
+    others = sorted(causes - DIGITS.keys())
+    marks = DIGITS | {cause: _OTHERS[min(at, len(_OTHERS) - 1)] for at, cause in enumerate(others)}
+    return {f"{BUBBLE}: {cause}": mark for cause, mark in marks.items() if cause in causes}
 
 
 def glyph(what: str, bubbles: Mapping[str, str]) -> str:
