@@ -45,14 +45,14 @@ def jobs(draw: st.DrawFn) -> JobConfig:
     )
 
 
-@settings(max_examples=60, deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=60, derandomize=True, suppress_health_check=[HealthCheck.too_slow])
 @given(jobs())
 def test_resolved_toml_is_the_same_job(config: JobConfig) -> None:
     assert JobConfig.model_validate(tomllib.loads(resolved_toml(config))) == config
 
 
 @given(values)
-@settings(deadline=None, derandomize=True)
+@settings(derandomize=True)
 def test_a_value_on_one_line_is_the_same_value(value: object) -> None:
     text = toml_value(value)
     assert tomllib.loads(f"x = {text}") == {"x": value}

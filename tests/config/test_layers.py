@@ -85,7 +85,7 @@ def at(table: Any, key: str) -> Any:
     return table
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(st.fixed_dictionaries({place: layers_of_keys for place in PLACES}))
 def test_the_strongest_that_says_a_key_counts_and_is_named(said: dict[str, dict[str, Any]]) -> None:
     with TemporaryDirectory(prefix="dg") as folder:

@@ -70,7 +70,7 @@ def test_golden_values(index: int, kernel: str, head: tuple[float, ...], std: fl
     assert torch.equal(out.next_sample, x_next)
 
 
-@settings(deadline=None, max_examples=60)
+@settings(max_examples=60)
 @given(KERNELS, INDEXES, st.integers(1, 5), st.sampled_from([torch.float32, torch.float64, torch.bfloat16]))
 def test_replay_of_a_sampled_transition_is_exact(kernel: str, index: int, num: int, dtype: torch.dtype) -> None:
     x, v = tensors(num, seed=index, dtype=dtype)
@@ -82,7 +82,7 @@ def test_replay_of_a_sampled_transition_is_exact(kernel: str, index: int, num: i
         assert torch.equal(one, other)
 
 
-@settings(deadline=None, max_examples=60)
+@settings(max_examples=60)
 @given(KERNELS, st.lists(INDEXES, min_size=1, max_size=6), st.booleans())
 def test_one_call_may_mix_timesteps(kernel: str, indexes: list[int], as_tensor: bool) -> None:
     """Timestep parallelism relies on it: a batch of pairs of any timesteps equals one call a pair."""

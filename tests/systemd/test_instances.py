@@ -122,7 +122,7 @@ def node_files(draw: st.DrawFn) -> str:
     return mark + "\n".join(parts).replace("\n", end)
 
 
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=80)
 @given(st.lists(node_files(), min_size=1, max_size=len(NAMES)))
 @example(['runs = """\n[driver]\n"""\n'])
 @example(['reward_paths = [\n"[driver]",\n"recorder = true",\n]\n'])

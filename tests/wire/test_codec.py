@@ -73,7 +73,7 @@ def instances_of(cls: type) -> st.SearchStrategy[Any]:
 
 
 @pytest.mark.parametrize("cls", MESSAGES + JOURNALLED, ids=lambda cls: cls.__name__)
-@settings(max_examples=25, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=25, suppress_health_check=list(HealthCheck))
 @given(data=st.data())
 def test_round_trip(cls: type, data: st.DataObject) -> None:
     message = data.draw(instances_of(cls))
