@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass
 
+from digend.wire.broadcasts import Broadcast
 from digend.wire.ranks import Ranks
 from digend.wire.records import Record
 from digend.wire.refs import WeightsRef
@@ -39,11 +40,14 @@ class AcknowledgeResult:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StageWeights:
-    """`workers`: where pieces of it can be had too."""
+    """`workers`: where pieces of it can be had too. broadcast: try that first; to its trainer: send it.
+    Without: pull it, and give up a broadcast of it that goes on; so does its trainer.
+    """
 
     session: str
     weights: WeightsRef
     workers: tuple[str, ...] = ()
+    broadcast: Broadcast | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -9,6 +9,7 @@ from typing import Literal
 from broker.spec import JobSpec
 from broker.state import Drain
 from broker.usage import Usage
+from digend.wire.broadcasts import Transport
 from digend.wire.devices import DeviceState
 from digend.wire.tasks import Receipt, ResultBody, TaskError
 from digend.wire.workers import Hello
@@ -150,6 +151,8 @@ class WeightsStaged:
     num_bound: int
     pull_ns: int = 0
     check_ns: int = 0
+    by: Transport = "pull"
+    fell_back: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

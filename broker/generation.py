@@ -7,11 +7,12 @@ claimed; all its fragments and redos keep that stamp, or the whole is made again
 from collections import Counter
 
 from broker import requests
+from broker.broadcasts import convene
 from broker.commands import StageWeights
 from broker.estimates import speeds
 from broker.leasing import grant
 from broker.microbatch import Fragment, MicroBatch, Phase, Stamp
-from broker.placement import members, pool, serves
+from broker.placement import members, pool, serves, trainer_of
 from broker.state import Job, State, Worker
 from broker.switching import offloads
 from broker.work import split, whole
@@ -58,9 +59,15 @@ def stage_weights(state: State, job: Job) -> None:
             asked.append((worker, worker.session))
     if not asked:
         return
+    places = convene(state, job, weights, [worker for worker, _ in asked])
     having = [each for each in state.workers.values() if each.able and (key in each.staged or key in each.staging)]
     for worker, session in asked:
-        state.out.append(StageWeights(session=session, weights=weights, workers=_neighbours(having, worker)))
+        neighbours, place = _neighbours(having, worker), places.get(worker.name)
+        state.out.append(StageWeights(session=session, weights=weights, workers=neighbours, broadcast=place))
+    trainer = trainer_of(state, job)
+    if places and trainer is not None and trainer.session is not None:
+        command = StageWeights(session=trainer.session, weights=weights, broadcast=places[trainer.name])
+        state.out.append(command)
 
 
 def _neighbours(having: list[Worker], worker: Worker) -> tuple[str, ...]:

@@ -54,6 +54,8 @@ class Slot:
     device: str = "simulated"
     interface: str = ""
     host: str = ""
+    broadcasts: bool = False
+    """A trainer that opens a store for each version, so that it is broadcast."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -217,7 +219,13 @@ class Engine:
     def _publish(self, job: str, incarnation: int, version: int, policy: str) -> WeightsRef:
         blob = self._keep("weights", job, policy)
         return WeightsRef(
-            blob=blob, job=job, incarnation=incarnation, version=version, num_tensors=NUM_TENSORS, form="full"
+            blob=blob,
+            job=job,
+            incarnation=incarnation,
+            version=version,
+            num_tensors=NUM_TENSORS,
+            form="full",
+            store=f"{self.instance}:{blob.id}" if self.slot.broadcasts else "",
         )
 
     def _encode(self, loaded: Loaded, task: EncodeTask) -> ResultBody:

@@ -1,4 +1,4 @@
-"""The shell of a simulated worker: session, leases, results that wait for their acknowledgement, staging.
+"""The shell of a simulated worker: session, leases, results that wait for their acknowledgement.
 
 Behaves as the worker daemon does, in virtual time: one task at a time in the order of assignment; a revoked task fails
 as cancelled; an evicted worker says HELLO again with what it holds. Must not know the core.
@@ -26,24 +26,20 @@ from broker.events import (
     StoreReady,
     TaskBroke,
     TaskFinished,
-    WeightsNotStaged,
-    WeightsStaged,
     WorkerBeat,
 )
 from broker.harness_engine import NUM_TENSORS, Engine, inputs
 from broker.harness_host import Host
+from broker.harness_intake import Intake
 from broker.harness_ranks import NOTICE_NS, Seat
 from broker.harness_world import InvariantBroken, Pair
 from digend.wire.devices import DeviceState
-from digend.wire.refs import WeightsRef
 from digend.wire.tasks import OFFLOAD, RESTORE, Receipt, ResultBody, TaskBody, TaskError
 from digend.wire.workers import HeldLease, Hello, Versions
 
 RESEND_NS = 5_000_000_000
 HELLO_NS = 500_000_000
 """How long after a lost session a worker says HELLO."""
-PULL_AGAIN_NS = (500_000_000, 1_000_000_000, 2_000_000_000, 4_000_000_000)
-"""How long to wait for an owner of weights that does not answer, before each further try."""
 
 
 @dataclass(slots=True, eq=False)
@@ -85,6 +81,7 @@ class Shell:
         self.device: DeviceState | None = None
         self.full = False
         self.seat = Seat(self)
+        self.intake = Intake(self)
 
     @property
     def name(self) -> str:
@@ -130,7 +127,7 @@ class Shell:
         for outcome in self.outcomes.values():
             self._tell(outcome)
         for job, incarnation, version in self.engine.staged:
-            self._say_staged(job, incarnation, version, NUM_TENSORS)
+            self.intake.say_staged(job, incarnation, version, NUM_TENSORS)
         self.seat.tell_again()
 
     def leave(self) -> None:
@@ -216,8 +213,8 @@ class Shell:
                 self._revoke(lease, reason)
             case AcknowledgeResult(lease=lease):
                 self.outcomes.pop(lease, None)
-            case StageWeights(weights=weights):
-                self.host.at(self.host.now_ns + self.host.stage_ns(), lambda: self._stage(weights))
+            case StageWeights(weights=weights, broadcast=place):
+                self.intake.begin(weights, place)
             case RetireVersions(job=job, oldest_version=oldest):
                 staged = self.engine.staged
                 self.engine.staged = {key: staged[key] for key in staged if key[0] != job or key[2] >= oldest}
@@ -357,44 +354,3 @@ class Shell:
         if self.running is not None and self.running.order.lease == lease:
             self._drop(self.running)
             self._close(self.running, error)
-
-    # ----------------------------------------------------------------------------------------- staging
-
-    def _stage(self, weights: WeightsRef, tries: int = 0) -> None:
-        """A version was pulled. A process that stands still does it when it goes on."""
-        if not self.alive or weights.job not in self.engine.loaded:
-            return
-        blob = self.engine.world.find(weights.blob)
-        if self.frozen or (blob is None and tries < len(PULL_AGAIN_NS)):
-            later_ns = self.host.now_ns + PULL_AGAIN_NS[min(tries, len(PULL_AGAIN_NS) - 1)]
-            self.host.at(later_ns, lambda: self._stage(weights, tries if self.frozen else tries + 1))
-            return
-        if blob is None:
-            self._say_not_staged(weights, TaskError(reason="blob_lost", message="its owner is gone", retry=True))
-            return
-        bound = self.host.bound_of(self, weights)
-        if isinstance(bound, TaskError):
-            self._say_not_staged(weights, bound)
-            return
-        self.engine.staged[weights.job, weights.incarnation, weights.version] = blob.digest
-        self._say_staged(weights.job, weights.incarnation, weights.version, bound)
-
-    def _say_staged(self, job: str, incarnation: int, version: int, num_bound: int) -> None:
-        if self.session is not None and self.reachable:
-            self.host.say(
-                WeightsStaged(
-                    session=self.session, job=job, incarnation=incarnation, version=version, num_bound=num_bound
-                )
-            )
-
-    def _say_not_staged(self, weights: WeightsRef, error: TaskError) -> None:
-        if self.session is not None and self.reachable:
-            self.host.say(
-                WeightsNotStaged(
-                    session=self.session,
-                    job=weights.job,
-                    incarnation=weights.incarnation,
-                    version=weights.version,
-                    error=error,
-                )
-            )

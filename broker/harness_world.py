@@ -12,6 +12,8 @@ from digend.wire.refs import BlobRef
 
 if TYPE_CHECKING:
     from broker.harness_ranks import Meeting
+    from broker.harness_shell import Shell
+    from digend.wire.broadcasts import Broadcast
 
 BASE_POLICY = "base"
 
@@ -95,12 +97,28 @@ class World:
     num_blobs: int = 0
     meetings: "dict[str, Meeting]" = field(default_factory=dict)
     """store -> who met there"""
+    circles: "dict[str, dict[int, tuple[Broadcast, Shell]]]" = field(default_factory=dict)
+    """store -> who came to a broadcast there, by rank, and what it was told"""
 
     def keep(self, instance: str, owner: str, blob: Blob) -> BlobRef:
         self.num_blobs += 1
         ref = BlobRef(owner=owner, instance=instance, id=f"b{self.num_blobs}", num_bytes=1, digest=blob.digest)
         self.blobs[instance][ref.id] = blob
         return ref
+
+    def come(self, store: str, place: "Broadcast", shell: "Shell") -> None:
+        """To a broadcast."""
+        self.circles.setdefault(store, {})[place.rank] = (place, shell)
+
+    def are_there(self, store: str, place: "Broadcast") -> bool:
+        """Whether all members of the broadcast came, were told the same, and are neither dead nor standing still."""
+        came = self.circles.get(store, {})
+        told = [(each.epoch, each.members) for each, _ in came.values()]
+        return (
+            sorted(came) == list(range(len(place.members)))
+            and all(each == (place.epoch, place.members) for each in told)
+            and all(shell.alive and not shell.frozen for _, shell in came.values())
+        )
 
     def find(self, ref: BlobRef) -> Blob | None:
         return self.blobs.get(ref.instance, {}).get(ref.id)

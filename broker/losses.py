@@ -6,6 +6,7 @@ Invariant: whatever happens here, a (job, incarnation, global step, micro-batch,
 from collections.abc import Iterable, Sequence
 
 from broker.blobs import free, free_fragments
+from broker.broadcasts import give_up
 from broker.commands import Evict
 from broker.generation import will_hold
 from broker.leasing import end_idle, forfeit, revoke
@@ -45,6 +46,7 @@ def lose_worker(state: State, worker: Worker, reason: str, left: bool = False) -
     job.trainer_waits = False  # what it waits for may not come
     _lose_blobs(state, job, worker.hello.instance)
     unassign(job, worker)
+    give_up(state, job, worker)
     if worker.role == "trainer":
         job.failures.pop(RANKS, None)  # that explains it
         restart(state, job, f"{_place(job, worker)} {what if left else 'was lost'}: {reason}")

@@ -109,6 +109,8 @@ class JobSpec:
     """Copies of what the ranks shard."""
     rank_timeout_s: float = 60.0
     """How long ranks wait for each other before they are given up."""
+    publish_timeout_s: float = 60.0
+    """How long a broadcast of a policy version may take."""
     origin: CheckpointRef | None = None
     """Of a fork: the other job's checkpoint that it starts from. Global steps go on from there."""
 

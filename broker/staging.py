@@ -4,6 +4,7 @@ Owns the choice of what a failed staging means. Whom to ask for it is `generatio
 version only if it bound as many tensors as were published; each staging of an open job that ended leaves one record.
 """
 
+from broker.broadcasts import fell_back
 from broker.events import WeightsNotStaged, WeightsStaged
 from broker.lifecycle import finish
 from broker.losses import lose_worker
@@ -37,7 +38,9 @@ def staged(state: State, event: WeightsStaged) -> None:
         # dealt over the whole pool, and a pool is not held up by one slow link.
         job.switch_until_ns = state.now + max(SECOND, state.now - (state.now if asked_ns is None else asked_ns))
     if key not in worker.staged:
-        _record(state, job, worker, weights, begun_ns, pull_ns=event.pull_ns, check_ns=event.check_ns)
+        _record(state, job, worker, weights, begun_ns, event)
+        if event.fell_back:
+            fell_back(state, job, worker, event)
     worker.staged[key] = None
 
 
@@ -51,7 +54,7 @@ def not_staged(state: State, event: WeightsNotStaged) -> None:
     if weights is None:
         return
     job.count("stage_failures")
-    _record(state, job, worker, weights, asked_ns, error=event.error.message)
+    _record(state, job, worker, weights, asked_ns, None, event.error.message)
     if event.error.reason == "weights":
         finish(state, job, "failed", f"{worker.name}, version {event.version}: {event.error.message}")
         return
@@ -76,9 +79,7 @@ def _record(
     worker: Worker,
     weights: WeightsRef,
     start_ns: int,
-    *,
-    pull_ns: int = 0,
-    check_ns: int = 0,
+    staged: WeightsStaged | None,
     error: str = "",
 ) -> None:
     state.record(
@@ -90,8 +91,10 @@ def _record(
             start_ns=start_ns,
             end_ns=state.now,
             num_bytes=weights.blob.num_bytes,
-            pull_ns=pull_ns,
-            check_ns=check_ns,
+            pull_ns=staged.pull_ns if staged else 0,
+            check_ns=staged.check_ns if staged else 0,
+            by=staged.by if staged else "pull",
+            fell_back=staged.fell_back if staged else "",
             error=error,
         ),
     )

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from broker.commands import Command, Write
+from broker.convened import Convened
 from broker.device_health import DeviceHealth
 from broker.estimates import Estimate
 from broker.microbatch import Fragment, MicroBatch, Phase, Stamp
@@ -222,7 +223,6 @@ class Job:
     """fully scored, behind the barrier of `std = "global"`"""
     retired_of: tuple[Stamp, int, int, bool] | None = None
     """When old versions were last looked for."""
-    """Prompts that are about to be used and are neither encoded nor being so; made anew before every dispatch."""
     rollout: list[MicroBatch] = field(default_factory=list)
     rollout_stamp: Stamp = (0, 0)
     at_border: bool = True
@@ -238,6 +238,7 @@ class Job:
     trainer_waits: bool = False
     reset_wanted: bool = False
     published: dict[int, WeightsRef] = field(default_factory=dict)
+    broadcast: Convened = field(default_factory=Convened)
     switch_until_ns: int = 0
     """Until then a claim waits for generators that still stage the version of now."""
     evaluation: Evaluation | None = None

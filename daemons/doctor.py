@@ -183,16 +183,20 @@ def _threads(node: NodeConfig) -> int:
 
 
 def check_ranks(node: NodeConfig) -> Iterator[Finding]:
-    """Where the ranks of a trainer meet."""
-    if node.trainer is None or (node.trainer.slots < 2 and not node.trainer.interface):
-        return
+    """Where torch.distributed listens: as ranks of a trainer, and for broadcasts of policy versions."""
+    if node.trainer is not None and (node.trainer.slots > 1 or node.trainer.interface):
+        yield _interface("trainer.interface", node.trainer.interface)
+    if node.generator is not None and node.generator.interface:
+        yield _interface("generator.interface", node.generator.interface)
+
+
+def _interface(key: str, wanted: str) -> Finding:
     try:
-        found = find(node.trainer.interface)
+        found = find(wanted)
     except BadAddress as error:
-        yield Finding("error", "trainer.interface", str(error))
-        return
-    reach = "trainers of this box only" if found.is_loopback else "not encrypted: for a network of the trainers alone"
-    yield Finding("ok", "trainer.interface", f"{found.name} ({found.address}), {reach}")
+        return Finding("error", key, str(error))
+    reach = "workers of this box only" if found.is_loopback else "not encrypted: for a network of the workers alone"
+    return Finding("ok", key, f"{found.name} ({found.address}), {reach}")
 
 
 CHECKS: tuple[Callable[[NodeConfig], Iterator[Finding]], ...] = (

@@ -192,6 +192,8 @@ def event(message: Telling) -> Event:
                 num_bound=staged.num_bound,
                 pull_ns=staged.pull_ns,
                 check_ns=staged.check_ns,
+                by=staged.by,
+                fell_back=staged.fell_back,
             )
         case StageFailed(job=job, incarnation=incarnation, version=version, error=error):
             return WeightsNotStaged(session=session, job=job, incarnation=incarnation, version=version, error=error)

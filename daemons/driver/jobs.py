@@ -65,6 +65,7 @@ def to_spec(
         ranks=config.training.ranks,
         replicas=config.training.num_replicas,
         rank_timeout_s=config.training.rank_timeout_s,
+        publish_timeout_s=config.training.publish_timeout_s,
     )
 
 

@@ -123,7 +123,9 @@ def _staging(body: r.StagingRecord) -> Transition:
     if body.error:
         return told(f"version {body.version} not staged", body.error, body.worker)
     seconds = (body.end_ns - body.start_ns) / 1e9
-    return told(f"version {body.version} staged in {seconds:.3g} s", f"{body.num_bytes} bytes", body.worker)
+    way = f", pulled because its broadcast failed: {body.fell_back}" if body.fell_back else ""
+    way = ", by broadcast" if body.by == "broadcast" else way
+    return told(f"version {body.version} staged in {seconds:.3g} s", f"{body.num_bytes} bytes{way}", body.worker)
 
 
 def _restart(body: r.RestartRecord) -> Transition:

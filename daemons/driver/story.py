@@ -12,7 +12,7 @@ from broker import commands as c
 from broker import events as e
 from daemons.driver.rank_words import of_ranks
 from daemons.driver.record_words import LOST, of_record, told
-from daemons.driver.task_words import concerns, has_sample, name_of, result_of, why
+from daemons.driver.task_words import concerns, has_sample, name_of, result_of, told_to_stage, why
 from digend.wire.records import IdleRecord, Record
 from digend.wire.story import OpenLease, StoryCursor, Transition
 from digend.wire.subjects import Subject
@@ -115,7 +115,7 @@ class Story:
                 yield from self._ended(lease, "revoked", reason + self._last_progress(at_ns, lease))
             case c.StageWeights(session=session, weights=weights):
                 if self._stages(session, weights.job, weights.version):
-                    yield self._of(session, f"told to stage version {weights.version}", "it is the newest published")
+                    yield self._of(session, *told_to_stage(item))
             case e.WeightsStaged(session=session, job=job, version=version):
                 if self._stages(session, job, version):
                     yield self._of(session, f"version {version} staged", f"all {item.num_bound} tensors are bound")

@@ -1,5 +1,6 @@
 """Tasks and their results in words, for stories. Pure."""
 
+from broker.commands import StageWeights
 from digend.wire.refs import WeightsRef
 from digend.wire.subjects import Subject
 from digend.wire.tasks import (
@@ -19,6 +20,15 @@ from digend.wire.tasks import (
     UpdateResult,
     UpdateTask,
 )
+
+
+def told_to_stage(command: StageWeights) -> tuple[str, str]:
+    """(what, cause)."""
+    version, place = command.weights.version, command.broadcast
+    if place is not None and place.rank == 0:
+        return f"told to broadcast version {version}", f"to {', '.join(place.members[1:])} (epoch {place.epoch})"
+    way = f", by broadcast (epoch {place.epoch})" if place is not None else ""
+    return f"told to stage version {version}", f"it is the newest published{way}"
 
 
 def concerns(task: TaskBody, subject: Subject) -> bool:

@@ -64,6 +64,10 @@ class WorkerBlobs:
     def serve(self, tensors: Mapping[str, Array]) -> BlobRef:
         return self._server.put(tensors)
 
+    def held(self, blob: str) -> Held | None:
+        """One of this process that is not freed."""
+        return self._server.held(blob)
+
     def free(self, blobs: Iterable[str]) -> None:
         """Ids that are not held are ignored."""
         self._server.free(blobs)
@@ -110,9 +114,24 @@ class WorkerBlobs:
     async def _changed(
         self, weights: WeightsRef, changes: BlobRef, workers: Sequence[str], before: Mapping[str, Array]
     ) -> Mapping[str, Array]:
-        """Raises BlobLost, BlobCorrupt, also where the result is not the version that was published; BadTensor."""
-        pulled = await self._shared(changes, workers)
-        tensors = await asyncio.to_thread(apply_changes, before, pulled)
+        """Raises BlobLost, BlobCorrupt, BadTensor as `received` does."""
+        return await self._applied(weights, await self._shared(changes, workers), before)
+
+    async def received(
+        self, weights: WeightsRef, ref: BlobRef, blob: Held, before: Mapping[str, Array]
+    ) -> Mapping[str, Array]:
+        """A version of which the blob `ref`, the whole or its changes, came by another way; it is passed on too.
+
+        `before`: what changes are told against. Raises BlobCorrupt, also where they do not lead to the version that was
+        published; BadTensor.
+        """
+        self._server.share(ref.id, blob)
+        return blob.tensors if ref == weights.blob else await self._applied(weights, blob.tensors, before)
+
+    async def _applied(
+        self, weights: WeightsRef, changes: Mapping[str, Array], before: Mapping[str, Array]
+    ) -> Mapping[str, Array]:
+        tensors = await asyncio.to_thread(apply_changes, before, changes)
         packed = await asyncio.to_thread(lambda: pack_manifest(manifest_of(tensors)))
         if digest_bytes(packed) != weights.blob.digest:
             raise BlobCorrupt(f"its changes do not lead to version {weights.version}")
@@ -128,9 +147,10 @@ class WorkerBlobs:
     async def _pull(self, ref: BlobRef, names: Collection[str] | None) -> Mapping[str, Array]:
         if ref.instance != self._server.instance:
             return await self._client.pull(ref, names)
-        own = self._server.tensors(ref.id)
-        if own is None:
+        held = self._server.held(ref.id)
+        if held is None:
             raise BlobLost(f"blob {ref.id} was freed")
+        own = held.tensors
         missing = [name for name in names or () if name not in own]
         if missing:
             raise BlobCorrupt(f"blob {ref.id} has no tensor {missing[0]!r}")

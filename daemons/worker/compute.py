@@ -12,6 +12,7 @@ from daemons.worker.context import TaskContext
 from daemons.worker.faults import explain
 from digend.engines.protocols import Cancelled, Engine, TaskFault
 from digend.telemetry.logs import logger
+from digend.wire.broadcasts import Transport
 from digend.wire.refs import WeightsRef
 from digend.wire.tasks import (
     GenerateResult,
@@ -42,6 +43,8 @@ class StagedVersion:
     num_bound: int
     pull_ns: int = 0
     check_ns: int = 0
+    by: Transport = "pull"
+    fell_back: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

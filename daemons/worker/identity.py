@@ -17,7 +17,8 @@ class Identity:
     data: str
     versions: Versions
     meet_at: str = "127.0.0.1"
-    """Address at which a trainer's ranks meet this one; loopback, unless `trainer.interface` says otherwise."""
+    """Address at which torch.distributed of others reaches this process; loopback, unless `interface` in the settings
+    of its role says otherwise."""
 
     @property
     def interface(self) -> str:

@@ -34,7 +34,7 @@ from digend.extras import lacking
 from digend.net.addresses import BadAddress
 from digend.net.blobs import BlobClient, BlobServer
 from digend.net.claims import AddressInUse
-from digend.net.interfaces import LOOPBACK, Interface, find
+from digend.net.interfaces import Interface, find
 from digend.net.link import Link
 from digend.telemetry.gpu_watch import GpuWatch
 from digend.telemetry.logs import logger, set_up
@@ -87,7 +87,8 @@ def run(role: WorkerRole, node: NodeConfig, slot: int, reread: Reread | None = N
         elif forced := os.environ.get(WATCHED_GPU):
             watch.begin(chosen, forced)
         offload = offload_of(node.generator)
-        return chosen, LocalEngine(role, chosen, node.runs, node.state, node.reward_paths, threads, peak, offload)
+        options = (threads, peak, offload, meeting_place(node, role).address)
+        return chosen, LocalEngine(role, chosen, node.runs, node.state, node.reward_paths, *options)
 
     return run_worker(role, node, slot, start, device_state=watch.state, reread=reread)
 
@@ -123,24 +124,24 @@ def compute_options(role: WorkerRole, node: NodeConfig, slot: int) -> tuple[int,
     return section.threads, section.devices[slot] if slot < len(section.devices) else None
 
 
-def meeting_place(node: NodeConfig) -> Interface:
-    """Where a trainer of this box meets other ranks. Raises BadAddress, which names the setting."""
-    wanted = node.trainer.interface if node.trainer else ""
+def meeting_place(node: NodeConfig, role: WorkerRole) -> Interface:
+    """Where torch.distributed of a worker of this box listens. Raises BadAddress, which names the setting."""
+    section = {"generator": node.generator, "trainer": node.trainer}.get(role)
     try:
-        return find(wanted)
+        return find(section.interface if section is not None else "")
     except BadAddress as error:
-        raise BadAddress(f"trainer.interface: {error}") from None
+        raise BadAddress(f"{role}.interface: {error}") from None
 
 
 def _prepare(role: WorkerRole, node: NodeConfig) -> None:
     """What has to be so before torch is imported. Raises CannotStart, BadAddress."""
     if role != "reward" and (trouble := lacking()):
         raise CannotStart(trouble)
-    if role == "trainer":
-        _bind_ranks(meeting_place(node))
+    if role != "reward":
+        _bind(meeting_place(node, role))
 
 
-def _bind_ranks(place: Interface) -> None:
+def _bind(place: Interface) -> None:
     """torch.distributed listens there and nowhere else, whatever the environment said before."""
     for name in ("GLOO_SOCKET_IFNAME", "NCCL_SOCKET_IFNAME", "TP_SOCKET_IFNAME"):
         os.environ[name] = place.name
@@ -181,7 +182,7 @@ async def _live(
             instance=instance,
             data=blobs.address,
             versions=installed_versions(),
-            meet_at=meeting_place(node).address if role == "trainer" else LOOPBACK,
+            meet_at=meeting_place(node, role).address,
         )
         timing = timing or ShellTiming(lost_s=node.timing.lost_s)
         notifier = Notifier()

@@ -11,11 +11,11 @@ import asyncio
 from collections.abc import Callable, Coroutine
 from dataclasses import dataclass, replace
 from functools import partial
-from ipaddress import ip_address
 from typing import Any
 
 from daemons.worker.context import TaskContext
 from daemons.worker.faults import explain
+from daemons.worker.place import check_place
 from daemons.worker.thread import ComputeThread
 from digend.engines.protocols import RankedEngine
 from digend.telemetry.logs import logger
@@ -50,10 +50,6 @@ class _Epoch:
     met: bool = False
     news: News | None = None
     context: TaskContext | None = None
-
-
-class OffLoopback(Exception):
-    """The others meet on the network, and this box has no interface configured for that."""
 
 
 class RankSeat:
@@ -101,7 +97,7 @@ class RankSeat:
 
     def join(self, asked: JoinRanks) -> None:
         """Meet the others; asked twice, once. Raises OffLoopback."""
-        self._check_place(asked.ranks)
+        check_place(asked.ranks.store, self._means.meet_at, "trainer", "the trainer ranks")
         epoch = self._epoch
         if epoch is None or (epoch.job, epoch.number) != (asked.job, asked.ranks.epoch):
             self.leave("another epoch begins")
@@ -190,12 +186,3 @@ class RankSeat:
         if epoch is self._epoch:
             epoch.news = news
             self._means.report()
-
-    def _check_place(self, ranks: Ranks) -> None:
-        host = ranks.store.rpartition(":")[0].strip("[]")
-        if not ip_address(host).is_loopback and ip_address(self._means.meet_at).is_loopback:
-            raise OffLoopback(
-                f"the trainer ranks meet at {ranks.store}, and torch.distributed of this box is bound to loopback: set "
-                "`interface` in [trainer] of its settings to the address or interface that the others reach, such as "
-                'interface = "eth0" (docs/operate.md, Several GPUs for one trainer)'
-            )

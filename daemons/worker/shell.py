@@ -17,19 +17,21 @@ from typing import Any, cast
 from daemons.metrics.worker import Glance, WorkerMetrics
 from daemons.notify import Notifier
 from daemons.worker.blobs import WorkerBlobs
+from daemons.worker.broadcasts import Broadcasts
 from daemons.worker.compute import Compute, EngineStart
 from daemons.worker.context import TaskContext
 from daemons.worker.identity import Identity, ShellTiming
 from daemons.worker.leases import Outcome
+from daemons.worker.place import OffLoopback
 from daemons.worker.presence import in_words, tell
-from daemons.worker.ranks import OffLoopback, RankMeans, RankSeat
+from daemons.worker.ranks import RankMeans, RankSeat
 from daemons.worker.reports import Line, Reports, resident_bytes
 from daemons.worker.session import Session
 from daemons.worker.staging import Key, StageMeans, Staging
 from daemons.worker.thread import ComputeThread
 from daemons.worker.work import Work
 from digend.config.node import TimingConfig
-from digend.engines.protocols import RankedEngine
+from digend.engines.protocols import BroadcastEngine, RankedEngine
 from digend.exitcodes import ExitCode
 from digend.telemetry.logs import logger
 from digend.wire.devices import DeviceState
@@ -84,8 +86,11 @@ class Worker:
         self._reports = Reports(identity, link, self._session)
         self._checker = ComputeThread("weights")
         self._thread = ComputeThread("engine")
+        self._broadcasts = Broadcasts(identity, lambda: cast(BroadcastEngine, self._work.engine), blobs)
         means = StageMeans(
             pull=self._blobs.pull_weights,
+            receive=self._broadcasts.receive,
+            give_up=self._broadcasts.give_up,
             free=self._blobs.free,
             check=self._check,
             report=self._report_version,
@@ -106,7 +111,7 @@ class Worker:
             Assign: self._on_assign,
             Revoke: lambda message: self._work.revoke(message.lease, message.reason),
             ResultAck: self._on_acknowledged,
-            Stage: lambda message: self._staging.want(message.weights, message.workers),
+            Stage: self._on_stage,
             Retire: lambda message: self._staging.retire(message.job, message.oldest_version),
             FreeBlobs: lambda message: self._blobs.free(message.blobs),
             EndJob: self._on_end_job,
@@ -152,7 +157,7 @@ class Worker:
     @property
     def busy(self) -> bool:
         """Whether a thread still computes, so that the interpreter cannot end in order."""
-        return self._thread.busy or self._checker.busy or self._ranks.busy
+        return self._thread.busy or self._checker.busy or self._ranks.busy or self._broadcasts.busy
 
     # ------------------------------------------------------------------------------------------------- loops
 
@@ -265,6 +270,16 @@ class Worker:
         self._work.leases.forget(message.lease)
         self._reports.acknowledged(message.lease)
         self._changed.set()
+
+    def _on_stage(self, message: Stage) -> None:
+        """A trainer is told of broadcasts only: its own versions need no staging."""
+        place = message.broadcast
+        if self._identity.role != "trainer":
+            self._staging.want(message.weights, message.workers, place)
+        elif place is None:
+            self._broadcasts.give_up(message.weights)
+        else:
+            self._spawn(f"broadcast {place.epoch}", self._broadcasts.send(message.weights, place))
 
     def _on_join_ranks(self, message: JoinRanks) -> None:
         try:

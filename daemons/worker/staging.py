@@ -1,4 +1,4 @@
-"""Policy versions on their way to this worker: pulled in the background, checked, kept in host memory until retired.
+"""Policy versions on their way to this worker: fetched in the background, checked, kept in host memory until retired.
 
 Owns the staged tensors. Must not touch the engine's values: the swap is the compute thread's (`compute`). Invariant:
 only versions that the driver asked for and has not retired are held; a version is reported staged only when every
@@ -13,8 +13,9 @@ from typing import Any
 
 from daemons.worker.compute import StagedVersion
 from daemons.worker.faults import explain
-from digend.engines.protocols import TaskFault
+from digend.engines.protocols import BroadcastFailed, TaskFault
 from digend.telemetry.logs import logger
+from digend.wire.broadcasts import Broadcast, Transport
 from digend.wire.refs import WeightsRef
 from digend.wire.tasks import TaskError
 from digend.wire.tensors import Array
@@ -28,10 +29,14 @@ RETRY_DELAYS_S = (0.5, 1.0, 2.0)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StageMeans:
-    """How versions are pulled, checked and reported."""
+    """How versions are fetched, checked and reported."""
 
     pull: Callable[[WeightsRef, Sequence[str], Mapping[str, Array] | None], Awaitable[Mapping[str, Array]]]
     """A version, other workers that have pieces of it, and the tensors that its changes are told against."""
+    receive: Callable[[WeightsRef, Broadcast, Mapping[str, Array] | None], Awaitable[Mapping[str, Array]]]
+    """The same from a broadcast, of which this worker is a member; raises BroadcastFailed."""
+    give_up: Callable[[WeightsRef], None]
+    """A broadcast of this version ends, if it goes on."""
     free: Callable[[Iterable[str]], None]
     """Blobs that are not passed on any more."""
     check: Callable[[WeightsRef, Mapping[str, Array]], Awaitable[int]]
@@ -49,16 +54,18 @@ class Staging:
         self._ready: dict[Key, StagedVersion] = {}
         self._failed: dict[Key, TaskError] = {}
 
-    def want(self, weights: WeightsRef, workers: Sequence[str] = ()) -> None:
-        """Begin to pull a version, unless it is here or on its way; one that failed is tried anew."""
+    def want(self, weights: WeightsRef, workers: Sequence[str] = (), place: Broadcast | None = None) -> None:
+        """Begin to fetch a version, unless it is here or on its way; one that failed is tried anew, and a broadcast is
+        given up where the version is wanted without."""
         key = (weights.job, weights.incarnation, weights.version)
         if key in self._ready:
             self._means.report(key)
-        elif key not in self._working:
+        elif key in self._working:
+            if place is None:
+                self._means.give_up(weights)
+        else:
             self._failed.pop(key, None)
-            self._working[key] = self._means.spawn(
-                f"stage {key}", self._stage(key, weights, workers, self._before(weights))
-            )
+            self._working[key] = self._means.spawn(f"stage {key}", self._stage(key, weights, workers, place))
 
     def get(self, job: str, incarnation: int, version: int) -> StagedVersion | None:
         return self._ready.get((job, incarnation, version))
@@ -86,6 +93,8 @@ class Staging:
                 num_bound=staged.num_bound,
                 pull_ns=staged.pull_ns,
                 check_ns=staged.check_ns,
+                by=staged.by,
+                fell_back=staged.fell_back,
             )
             for (job, incarnation, version), staged in self._ready.items()
             if only in (None, (job, incarnation, version))
@@ -105,19 +114,17 @@ class Staging:
         self._ready = {key: staged for key, staged in self._ready.items() if not doomed(key)}
         self._failed = {key: error for key, error in self._failed.items() if not doomed(key)}
 
-    async def _stage(
-        self, key: Key, weights: WeightsRef, workers: Sequence[str], before: Mapping[str, Array] | None
-    ) -> None:
+    async def _stage(self, key: Key, weights: WeightsRef, workers: Sequence[str], place: Broadcast | None) -> None:
         try:
             begun_ns = time.perf_counter_ns()
-            tensors = await self._pull(weights, workers, before)
+            tensors, by, fell_back = await self._fetch(weights, workers, place, self._before(weights))
             pulled_ns = time.perf_counter_ns()
             num_bound = await self._means.check(weights, tensors)
             checked_ns = time.perf_counter_ns()
             if not num_bound == len(tensors) == weights.num_tensors:
                 raise TaskFault(
                     "weights",
-                    f"policy version {weights.version}: {num_bound} of {len(tensors)} pulled tensors bind, "
+                    f"policy version {weights.version}: {num_bound} of {len(tensors)} tensors bind, "
                     f"{weights.num_tensors} were published",
                 )
             self._ready[key] = StagedVersion(
@@ -126,6 +133,8 @@ class Staging:
                 num_bound=num_bound,
                 pull_ns=pulled_ns - begun_ns,
                 check_ns=checked_ns - pulled_ns,
+                by=by,
+                fell_back=fell_back,
             )
         except Exception as error:
             self._failed[key] = explain(error)
@@ -142,6 +151,19 @@ class Staging:
             return None
         before = self._ready.get((weights.job, weights.incarnation, weights.changes.since))
         return before.tensors if before else None
+
+    async def _fetch(
+        self, weights: WeightsRef, workers: Sequence[str], place: Broadcast | None, before: Mapping[str, Array] | None
+    ) -> tuple[Mapping[str, Array], Transport, str]:
+        """All tensors of a version, how they came, and why no broadcast brought them."""
+        fell_back = ""
+        if place is not None:
+            try:
+                return await self._means.receive(weights, place, before), "broadcast", ""
+            except BroadcastFailed as failed:
+                fell_back = str(failed)
+                log.warning("no broadcast, pulling", job=weights.job, version=weights.version, error=fell_back)
+        return await self._pull(weights, workers, before), "pull", fell_back
 
     async def _pull(
         self, weights: WeightsRef, workers: Sequence[str], before: Mapping[str, Array] | None

@@ -185,6 +185,16 @@ class TrainingConfig(Section):
         description="model: adapters and averages, which are kept in float32, are rounded to model.dtype before they "
         "are sent. Generators then draw with rounded weights, the trainer computes with its own.",
     )
+    publish_by: Literal["pull", "broadcast"] = Field(
+        "pull",
+        description="pull: generators fetch a policy version from the trainer and from each other. broadcast: "
+        "torch.distributed sends it to all of them at once (gloo; NCCL where each has a GPU of its own), and a "
+        "generator that gets nothing, or comes late, pulls it (docs/operate.md, Weights by broadcast).",
+    )
+    publish_timeout_s: Annotated[
+        float,
+        Field(gt=0, le=1e6, description="How long a broadcast may take; whoever has no version by then pulls it."),
+    ] = 60.0
     deterministic: bool = Field(False, description="Same seed, same weights, bit for bit (see above for the price).")
     ranks: Annotated[
         int,

@@ -25,12 +25,22 @@ class DriverNodeConfig(Section, strict=True):
     journal: str = Field("driver.sqlite", description="SQLite file, relative to `state`.")
 
 
+INTERFACE = r"^[A-Za-z0-9._:@-]*$"
+
+
 class GeneratorNodeConfig(Section, strict=True):
     """Generator processes of this box."""
 
     slots: Annotated[int, Field(ge=0, description="Generator processes; slot i uses devices[i].")] = 1
     devices: list[Device] = Field(
         default_factory=list, description="torch devices; cpu or cuda:i, automatic where empty."
+    )
+    interface: str = Field(
+        "",
+        pattern=INTERFACE,
+        description="Where torch.distributed listens when policy versions are broadcast (`training.publish_by` of the "
+        "job): an address, a name or an interface of this box (IPv4). Loopback where empty, which only a trainer of "
+        "this box reaches. Its traffic is not encrypted (docs/operate.md, Weights by broadcast).",
     )
     threads: Annotated[int, Field(ge=1, description="torch threads a process.")] = 1
     peak_flops: Annotated[
@@ -68,10 +78,10 @@ class TrainerNodeConfig(Section, strict=True):
     )
     interface: str = Field(
         "",
-        pattern=r"^[A-Za-z0-9._:@-]*$",
-        description="Where torch.distributed listens when several trainers are one: an address, a name or an interface "
-        "of this box (IPv4). Loopback where empty, which only trainers of this box reach. Its traffic is not encrypted "
-        "(docs/operate.md, Several GPUs for one trainer).",
+        pattern=INTERFACE,
+        description="Where torch.distributed listens when several trainers are one, and when policy versions are "
+        "broadcast: an address, a name or an interface of this box (IPv4). Loopback where empty, which only workers of "
+        "this box reach. Its traffic is not encrypted (docs/operate.md, Several GPUs for one trainer).",
     )
     threads: Annotated[int, Field(ge=1, description="torch threads a process.")] = 1
     peak_flops: Annotated[

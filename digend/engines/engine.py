@@ -12,6 +12,7 @@ import gc
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, nullcontext
+from dataclasses import replace
 from pathlib import Path
 from typing import Literal, cast
 
@@ -22,13 +23,14 @@ from digend.algorithms.spec import Objective
 from digend.config.job import JobConfig
 from digend.config.offload import NONE, Offload, with_offload
 from digend.engines import encoding, restoring, rollout, scoring
+from digend.engines.broadcasts import Broadcasts
 from digend.engines.devices import gpu_name
 from digend.engines.jobs import Job, load_job, parse_config, sigma_list
 from digend.engines.offloading import Offloading, needs_training_state, offloading_of
 from digend.engines.peaks import peak_flops
 from digend.engines.pictures import LatePictures, is_decoded_by_reward
 from digend.engines.policy import EMA, OLD
-from digend.engines.protocols import Cancelled, Context, TaskFault
+from digend.engines.protocols import Cancelled, Circle, Context, LeftS, TaskFault
 from digend.engines.publishing import publish
 from digend.engines.ranks.handing import blobs_of
 from digend.engines.ranks.membership import Membership
@@ -36,6 +38,7 @@ from digend.engines.ranks.peers import Alone
 from digend.engines.training import Trainer
 from digend.models import timing
 from digend.plugins import load_object
+from digend.wire.broadcasts import Broadcast
 from digend.wire.ranks import Ranks
 from digend.wire.refs import WeightsRef
 from digend.wire.tasks import (
@@ -70,7 +73,8 @@ class LocalEngine:
     runs_dir: where checkpoints go, `JOB/checkpoints`; state_dir: embeddings' cache; reward_paths: folders from which
     `file.py:function` rewards may come; threads: torch threads, 1 unless cores are idle; peak_flops: operations
     a second of the device in the job's dtype, where the node file knows better than the table; offload: what a
-    generator of this box keeps in host memory, whatever the job says.
+    generator of this box keeps in host memory, whatever the job says; meet_at: the address at which a trainer opens
+    stores for broadcasts.
     """
 
     def __init__(
@@ -83,6 +87,7 @@ class LocalEngine:
         threads: int = 1,
         peak_flops: float | None = None,
         offload: Offload = NONE,
+        meet_at: str = "127.0.0.1",
     ) -> None:
         torch.set_num_threads(threads)
         if device.startswith("cuda"):
@@ -96,6 +101,7 @@ class LocalEngine:
         self._offload = offload
         self._membership = Membership(device)
         self._too_wide: dict[str, int] = {}
+        self._broadcasts = Broadcasts(device, meet_at)
         self._config: tuple[str, JobConfig] | None = None
         self._job: Job | None = None
         self._trainer: Trainer | None = None
@@ -137,8 +143,20 @@ class LocalEngine:
     def run(self, task: TaskBody, context: Context) -> ResultBody:
         """Raises TaskFault for what the core knows how to handle, Cancelled for a revoked lease."""
         if self._membership.peers.size == 1 or not self._needs_all(task):
-            return self._act(task, context)
-        return self._membership.lead(task, context, blobs_of(task, self._job, context), self._act)
+            return self._offered(self._act(task, context))
+        return self._offered(self._membership.lead(task, context, blobs_of(task, self._job, context), self._act))
+
+    def meet(self, store: str, place: Broadcast, agreed: str, own: str, left_s: LeftS) -> Circle:
+        """See `digend.engines.protocols.BroadcastEngine`."""
+        return self._broadcasts.meet(store, place, agreed, own, left_s)
+
+    def _offered(self, result: ResultBody) -> ResultBody:
+        """A version that was published has a store where the job has it broadcast."""
+        if isinstance(result, PrepareResult | CommitResult) and result.weights is not None and self._job is not None:
+            config = self._job.config
+            if config.training.publish_by == "broadcast" and config.schedule.generators != []:
+                return replace(result, weights=replace(result.weights, store=self._broadcasts.open()))
+        return result
 
     def _needs_all(self, task: TaskBody) -> bool:
         """Whether every rank takes part."""

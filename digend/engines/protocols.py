@@ -4,9 +4,10 @@
 stop. Arrays are `digend.wire.tensors.Array` (dtype name, shape, bytes), so that bfloat16 travels without torch.
 """
 
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Protocol
 
+from digend.wire.broadcasts import Broadcast
 from digend.wire.ranks import Ranks
 from digend.wire.refs import BlobRef, WeightsRef
 from digend.wire.tasks import ResultBody, TaskBody, TaskError
@@ -23,6 +24,10 @@ class TaskFault(Exception):
     def __init__(self, reason: str, message: str, *, retry: bool = False) -> None:
         super().__init__(message)
         self.error = TaskError(reason=reason, message=message, retry=retry)
+
+
+class BroadcastFailed(Exception):
+    """A broadcast of a policy version came to nothing: whoever has no version now pulls it. Says why."""
 
 
 class Context(Protocol):
@@ -99,4 +104,36 @@ class RankedEngine(Engine, Protocol):
     def follow(self, context: Context) -> None:
         """Ranks other than 0: do what rank 0 does until it leaves, with its tensors. Raises TaskFault("rank_lost")
         where another rank is gone, Cancelled where `context.progress` does."""
+        ...
+
+
+LeftS = Callable[[], float]
+"""How many seconds a broadcast has left; from any thread. Raises BroadcastFailed once it is to end."""
+
+
+class Circle(Protocol):
+    """The members of one broadcast, met: they were told the same, and nobody is missing."""
+
+    said: Sequence[str]
+    """What each of them said for itself, by rank."""
+
+    def share(self, data: memoryview) -> None:
+        """Writable bytes, of the same number on all members: afterwards those of rank 0. Raises BroadcastFailed."""
+        ...
+
+    def close(self) -> None:
+        """Leave the others, whatever they do. Waits for nobody."""
+        ...
+
+
+class BroadcastEngine(Engine, Protocol):
+    """An engine whose process may be a member of broadcasts. `run` of a trainer gives each published version a
+    store where the job asks for broadcasts."""
+
+    def meet(self, store: str, place: Broadcast, agreed: str, own: str, left_s: LeftS) -> Circle:
+        """Meet the other members at a version's store; called from a thread of its own, also while `run` works.
+
+        `agreed`: what all members must say alike; `own`: what each says for itself. Raises BroadcastFailed: somebody
+        is missing, is there twice, was told something else or of another epoch.
+        """
         ...

@@ -142,11 +142,10 @@ class BlobServer:
             digest=digest_bytes(manifest),
         )
 
-    def tensors(self, blob: str) -> Mapping[str, Array] | None:
-        """Of a blob that was put here and is not freed."""
+    def held(self, blob: str) -> Held | None:
+        """A blob that was put here and is not freed. Any thread."""
         with self._lock:
-            held = self._blobs.get(blob)
-        return None if held is None else held.tensors
+            return self._blobs.get(blob)
 
     def share(self, blob: str, incoming: Incoming | Held) -> None:
         """Passes on another's blob, here or on its way, under the id its owner gave it, until `free`. Any thread."""

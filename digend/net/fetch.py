@@ -102,7 +102,7 @@ class Fetch:
         self._packed.extend(b"".join(chunk[:1]))
         if digest_bytes(self._packed) == self._ref.digest:
             packed = bytes(self._packed)
-            self._incoming = Incoming(self._ref, packed, _unpacked(packed, self._ref), self._names, self._max_bytes)
+            self._incoming = Incoming(self._ref, packed, unpacked(packed, self._ref), self._names, self._max_bytes)
             self._take_ahead(0, ahead, chunk[1:])
 
     async def _rest_of_manifest(self, asked: "asyncio.Future[int]") -> Incoming:
@@ -134,7 +134,8 @@ def _chunk_bytes(blob_bytes: int, link: OwnerLink) -> int:
     return min(CHUNK_BYTES, max(MIN_COST_BYTES, blob_bytes // CHUNKS))
 
 
-def _unpacked(packed: bytes, ref: BlobRef) -> Manifest:
+def unpacked(packed: bytes, ref: BlobRef) -> Manifest:
+    """Raises BlobCorrupt."""
     try:
         return unpack_manifest(packed)
     except BadTensor as error:

@@ -189,7 +189,8 @@ def task_spans(record: TaskRecord) -> list[Span]:
 
 def staging_span(record: StagingRecord) -> Span:
     """From the driver's word to the worker's."""
-    pulled, checked = f"pulled in {record.pull_ns / 1e9:.3g} s", f"checked in {record.check_ns / 1e9:.3g} s"
+    way = "broadcast" if record.by == "broadcast" else "pulled"
+    pulled, checked = f"{way} in {record.pull_ns / 1e9:.3g} s", f"checked in {record.check_ns / 1e9:.3g} s"
     took = f"{record.num_bytes / 1e6:.3g} MB, {pulled}, {checked}"
     return Span(
         worker=record.worker,

@@ -9,6 +9,7 @@ from typing import Annotated, Literal
 
 from pydantic import Discriminator
 
+from digend.wire.broadcasts import Transport
 from digend.wire.refs import BlobRef
 from digend.wire.tasks import Receipt
 
@@ -75,7 +76,7 @@ class StagingRecord:
     """A worker fetched a policy version while it went on with its tasks: from the driver's word to the worker's.
 
     `pull_ns` and `check_ns` are the worker's own: the transfer of `num_bytes`, and the look at names, shapes and
-    digests. `error` says why it came to nothing.
+    digests. `error` says why it came to nothing, `fell_back` why it was pulled and not broadcast.
     """
 
     worker: str
@@ -87,6 +88,8 @@ class StagingRecord:
     pull_ns: int = 0
     check_ns: int = 0
     error: str = ""
+    by: Transport = "pull"
+    fell_back: str = ""
     kind: Literal["staging"] = "staging"
 
 

@@ -41,6 +41,8 @@ class WeightsRef:
     """"full" or "lora"."""
     changes: WeightsChanges | None = None
     """The same version as what changed, for whoever has the one that it names; where that is less."""
+    store: str = ""
+    """host:port of the store at which the members of its broadcast meet; "" where it is only pulled."""
 
     @property
     def blobs(self) -> tuple[BlobRef, ...]:

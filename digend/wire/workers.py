@@ -7,6 +7,7 @@ the worker until RESULT_ACK, and offered again in the inventory of the next HELL
 from dataclasses import dataclass, field
 from typing import Literal
 
+from digend.wire.broadcasts import Broadcast, Transport
 from digend.wire.devices import DeviceState
 from digend.wire.protocol import PROTOCOL
 from digend.wire.ranks import Ranks
@@ -71,7 +72,8 @@ class Hello:
     runs: str = ""
     """Recorder only: where run folders are, on its box."""
     interface: str = ""
-    """Trainer only: the host at which ranks on other boxes reach it; "" where only those of its own box do."""
+    """Trainers and generators: the host at which torch.distributed of other boxes reaches it; "" where only its own
+    box does."""
     ranks: dict[str, int] = field(default_factory=dict)
     """Trainer only: of which epoch of a job's ranks this process is one."""
 
@@ -122,7 +124,7 @@ class TaskFailed:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Staged:
-    """All tensors of a version were pulled, digests and names checked; it will be swapped in between two tasks."""
+    """All tensors of a version are here, digests and names checked; it will be swapped in between two tasks."""
 
     session: str
     job: str
@@ -132,6 +134,9 @@ class Staged:
     pull_ns: int = 0
     check_ns: int = 0
     """How long the transfer and the look at it took."""
+    by: Transport = "pull"
+    fell_back: str = ""
+    """Why a broadcast of it came to nothing, so that it was pulled."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -236,11 +241,16 @@ class ResultAck:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Stage:
-    """`workers`: addresses of some that stage or have staged the same version, to pull pieces of it from too."""
+    """`workers`: addresses of some that stage or have staged the same version, to pull pieces of it from too.
+
+    broadcast: it is sent to several at once, and pulled only where that fails; to its trainer: send it. Without: pull
+    it, and give up a broadcast of it that goes on; so does its trainer.
+    """
 
     session: str
     weights: WeightsRef
     workers: tuple[str, ...] = ()
+    broadcast: Broadcast | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

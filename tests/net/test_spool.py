@@ -73,7 +73,7 @@ async def test_a_consumer_that_never_pulls_fills_memory_and_says_so(folder: Path
     assert server.spooled_bytes <= 150 * KIB
     assert server.full
     assert "blobs.spool_gib" in server.trouble
-    assert all(server.tensors(ref.id) is not None for ref in refs)
+    assert all(server.held(ref.id) is not None for ref in refs)
     server.free(ref.id for ref in refs[:3])
     assert not server.full
     assert server.trouble == ""

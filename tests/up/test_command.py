@@ -130,7 +130,7 @@ def test_doctor_finds_nothing_wrong(folder: Path) -> None:
     assert found.returncode in (0, 3), found.stdout
     assert "error" not in found.stdout
     assert "no driver runs yet" in found.stdout
-    assert "trainers of this box only" in found.stdout
+    assert "workers of this box only" in found.stdout
 
 
 @pytest.mark.parametrize(
@@ -139,6 +139,7 @@ def test_doctor_finds_nothing_wrong(folder: Path) -> None:
         ('[driver]\n[trainer]\ndevice = "cuda:99"\n', "error   device cuda:99: torch sees"),
         ('reward_paths = ["nowhere"]\n[driver]\n', "is no folder"),
         ('[driver]\n[trainer]\ninterface = "192.0.2.7"\n', "no interface of this box has the address 192.0.2.7"),
+        ('[driver]\n[generator]\ninterface = "192.0.2.7"\n', "generator.interface"),
     ],
 )
 def test_doctor_names_what_will_not_work(folder: Path, text: str, finding: str) -> None:

@@ -9,11 +9,18 @@ import pytest
 
 from daemons.worker import staging
 from daemons.worker.staging import Key, StageMeans, Staging
-from digend.engines.protocols import TaskFault
+from digend.engines.protocols import BroadcastFailed, TaskFault
+from digend.wire.broadcasts import Broadcast
 from digend.wire.refs import BlobRef, WeightsRef
 from digend.wire.tensors import Array
 from digend.wire.workers import Staged, StageFailed
 from tests.worker.fake_engine import weights_of
+
+BROKEN = 2
+
+
+def place(epoch: int) -> Broadcast:
+    return Broadcast(epoch=epoch, rank=1, members=("n/trainer/0", "n/generator/0"), timeout_s=1.0)
 
 
 def weights(version: int, incarnation: int = 0, job: str = "j") -> WeightsRef:
@@ -31,9 +38,16 @@ class Bench:
         self.told: list[Key] = []
         self.tasks: list[asyncio.Task[None]] = []
         self.freed: list[str] = []
+        self.given_up: list[WeightsRef] = []
         self.before: list[Mapping[str, Array] | None] = []
         means = StageMeans(
-            pull=self._pull, free=self.freed.extend, check=self._check, report=self.told.append, spawn=self._spawn
+            pull=self._pull,
+            receive=self._receive,
+            give_up=self.given_up.append,
+            free=self.freed.extend,
+            check=self._check,
+            report=self.told.append,
+            spawn=self._spawn,
         )
         self.staging = Staging(means)
 
@@ -45,6 +59,14 @@ class Bench:
         if self.faults:
             raise self.faults.pop(0)
         await self.gate.wait()
+        return weights_of(wanted.version)
+
+    async def _receive(
+        self, wanted: WeightsRef, place: Broadcast, before: Mapping[str, Array] | None
+    ) -> Mapping[str, Array]:
+        self.before.append(before)
+        if place.epoch == BROKEN:
+            raise BroadcastFailed("n/generator/1 did not come")
         return weights_of(wanted.version)
 
     async def _check(self, wanted: WeightsRef, tensors: Mapping[str, Array]) -> int:
@@ -133,3 +155,43 @@ async def test_weights_errors_are_not_tried_again() -> None:
     await bench.settle()
     assert bench.pulls == 1
     assert isinstance(bench.staging.news("s", ("j", 0, 1))[0], StageFailed)
+
+
+async def test_what_is_broadcast_is_not_pulled() -> None:
+    bench = Bench()
+    bench.staging.want(weights(1), (), place(epoch=1))
+    await bench.settle()
+    assert bench.pulls == 0
+    (told,) = bench.staging.news("s")
+    assert isinstance(told, Staged)
+    assert (told.by, told.fell_back, told.num_bound) == ("broadcast", "", 3)
+
+
+async def test_where_no_broadcast_came_the_same_version_is_pulled_and_that_is_told() -> None:
+    bench = Bench()
+    bench.staging.want(weights(1), (), place(epoch=BROKEN))
+    await bench.settle()
+    assert bench.pulls == 1
+    (told,) = bench.staging.news("s")
+    assert isinstance(told, Staged)
+    assert (told.by, told.fell_back) == ("pull", "n/generator/1 did not come")
+
+
+async def test_a_version_that_is_wanted_without_its_broadcast_gives_that_up() -> None:
+    bench = Bench()
+    bench.staging.want(weights(1), (), place(epoch=1))
+    bench.staging.want(weights(1), (), place(epoch=1))
+    assert not bench.given_up
+    bench.staging.want(weights(1))
+    assert bench.given_up == [weights(1)]
+    await bench.settle()
+
+
+async def test_where_neither_brings_it_the_version_is_not_staged(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(staging, "RETRY_DELAYS_S", ())
+    bench = Bench()
+    bench.faults = [TaskFault("blob_lost", "silent")]
+    bench.staging.want(weights(1), (), place(epoch=BROKEN))
+    await bench.settle()
+    assert isinstance(bench.staging.news("s")[0], StageFailed)
+    assert bench.staging.get("j", 0, 1) is None
