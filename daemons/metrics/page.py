@@ -23,8 +23,8 @@ new name.
 ## Figures
 
 In `runs/ID/metrics.jsonl` (one line a global step and one an evaluation), in TensorBoard and W&B under the same
-names, as curves in the report, in `digenctl show job ID`, and as `digend_job_figure{figure="NAME"}` of the driver. A
-figure that is not known is absent. A `*` stands for what the job defines.
+names, as curves in the report, in `digenctl show job ID --metrics`, and as `digend_job_figure{figure="NAME"}` of the
+driver. A figure that is not known is absent. A `*` stands for what the job defines.
 """
 
 COMPUTE = """### Operations and utilisation
