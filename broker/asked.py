@@ -12,10 +12,11 @@ from broker.events import (
     ResumeRequested,
     UndrainRequested,
 )
+from broker.holds import Drain
 from broker.lifecycle import record_state, set_state
 from broker.losses import unassign
 from broker.placement import involved, serves
-from broker.state import Drain, Job, State
+from broker.state import Job, State
 from broker.stopping import cancel, pause, resume, resume_drained
 from digend.wire.records import OriginRecord
 from digend.wire.refs import CheckpointRef

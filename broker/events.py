@@ -6,8 +6,8 @@ Whoever runs the core (driver daemon, virtual-time harness, replay) hands in the
 from dataclasses import dataclass, field
 from typing import Literal
 
+from broker.holds import Drain
 from broker.spec import JobSpec
-from broker.state import Drain
 from broker.usage import Usage
 from digend.wire.broadcasts import Transport
 from digend.wire.devices import DeviceState

@@ -4,12 +4,12 @@ Iteration is over dicts and lists in insertion order only, never over sets, so t
 """
 
 from dataclasses import dataclass, field
-from typing import Literal
 
 from broker.commands import Command, Write
 from broker.convened import Convened
 from broker.device_health import DeviceHealth
 from broker.estimates import Estimate
+from broker.holds import Drain, Stop
 from broker.microbatch import Fragment, MicroBatch, Phase, Stamp
 from broker.queues import Queue
 from broker.spec import JobSpec
@@ -135,43 +135,6 @@ class RankSet:
     @property
     def formed(self) -> bool:
         return len(self.joined) == len(self.members)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Stop:
-    """A job is to leave its workers: paused or cancelled, after its running leases or at a border of global steps."""
-
-    to: Literal["paused", "cancelled"]
-    after: Literal["global-step", "micro-batch"]
-    global_step: int
-    """Of `global-step`: the first that is not begun any more."""
-    by: str = ""
-    why: str = ""
-    drained: str = ""
-    """Name of the drain that took its trainer: the job goes on when that ends."""
-
-    @property
-    def because(self) -> str:
-        """` by alice: maintenance`, as far as it is known."""
-        return because(self.by, self.why)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Drain:
-    """`target`: a node, or one worker by its name."""
-
-    target: str
-    by: str
-    why: str
-    since_ns: int
-
-    @property
-    def because(self) -> str:
-        return because(self.by, self.why)
-
-
-def because(by: str, why: str) -> str:
-    return (f" by {by}" if by else "") + (f": {why}" if why else "")
 
 
 @dataclass(slots=True, eq=False)

@@ -7,9 +7,10 @@ just that step (or has not trained yet), so that it goes on as if it had never s
 from dataclasses import replace
 
 from broker.events import After
+from broker.holds import Stop, because
 from broker.lifecycle import finish, release_workers, set_state
 from broker.microbatch import Phase
-from broker.state import Job, State, Stop, because
+from broker.state import Job, State
 from digend.wire.records import Notice
 
 MAX_REASONS_CHARS = 400

@@ -4,10 +4,11 @@ from typing import TypedDict
 
 from broker.blobs import refs_of
 from broker.draining import standing
+from broker.holds import Drain
 from broker.microbatch import Fragment, Phase
 from broker.placement import involved, job_of
 from broker.ranks import followed
-from broker.state import SECOND, Drain, Job, Lease, State, Worker
+from broker.state import SECOND, Job, Lease, State, Worker
 from broker.waits import NOTHING, absence, job_reason, sq_reason, uq_reason, worker_reason
 from digend.wire.devices import DeviceState
 from digend.wire.views import DrainView, JobView, NodeView, QueueItem, QueueView, StatusView

@@ -6,7 +6,7 @@ from broker.commands import SendTask
 from broker.core import Core
 from broker.events import DrainRequested, DriverStarted, JobSubmitted, ResumeRequested, UndrainRequested
 from broker.harness import Simulation
-from broker.state import Drain
+from broker.holds import Drain
 from broker.usage import Usage
 from broker.views import job_view, node_views, status_view
 from digend.wire.records import IdleRecord, StepRecord, TaskRecord

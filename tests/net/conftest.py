@@ -4,10 +4,12 @@ import asyncio
 import shutil
 import tempfile
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from contextlib import asynccontextmanager
 from pathlib import Path
 
 import pytest
 
+from digend.net.blobs import BlobClient, BlobServer
 from digend.net.server import ControlServer
 from tests.net.keyed import Keys, Told
 
@@ -46,3 +48,28 @@ def keys() -> Keys:
 @pytest.fixture
 def told() -> Told:
     return Told()
+
+
+@asynccontextmanager
+async def serving(folder: Path, instance: str = "life-1", data: str = "ipc") -> AsyncIterator[BlobServer]:
+    server = BlobServer.bind(data, instance, folder)
+    task = asyncio.create_task(server.serve())
+    try:
+        yield server
+    finally:
+        server.close()
+        await task
+
+
+@pytest.fixture
+async def owner(folder: Path) -> AsyncIterator[BlobServer]:
+    async with serving(folder) as server:
+        yield server
+
+
+@pytest.fixture
+async def consumer() -> AsyncIterator[BlobClient]:
+    client = BlobClient()
+    yield client
+    client.close()
+    await asyncio.sleep(0)
