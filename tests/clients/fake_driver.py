@@ -80,12 +80,12 @@ class FakeDriver:
 
     def __enter__(self) -> Self:
         self._thread.start()
-        assert self._ready.wait(10)
+        assert self._ready.wait(60)
         return self
 
     def __exit__(self, *exc: object) -> None:
         self._stop()
-        self._thread.join(10)
+        self._thread.join(60)
 
     async def _serve(self) -> None:
         loop, stopped = asyncio.get_running_loop(), asyncio.Event()

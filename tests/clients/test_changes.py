@@ -102,7 +102,7 @@ def test_interrupted_waiting_leaves_remote_work_alone(
     while not canned.num_polls and time.monotonic() < deadline:
         time.sleep(0.05)
     waiting.send_signal(signal.SIGINT)
-    _, errors = waiting.communicate(timeout=20)
+    _, errors = waiting.communicate(timeout=60)
     assert said in errors
     assert waiting.returncode == 130
     assert not [each for each in canned.asked if isinstance(each, requests.Cancel | requests.Undrain)]

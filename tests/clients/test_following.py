@@ -38,7 +38,7 @@ def test_ctrl_c_leaves_the_job_running_and_says_so(tmp_path: Path, canned: Canne
     assert process.stdout.readline() == "running\n"
     assert process.stdout.readline().startswith("evaluation before")
     process.send_signal(signal.SIGINT)
-    _, errors = process.communicate(timeout=20)
+    _, errors = process.communicate(timeout=60)
     assert process.returncode == 130
     assert "job shapes-002 goes on" in errors
     assert "digenctl watch shapes-002" in errors
@@ -61,7 +61,7 @@ def test_a_terminal_gets_a_bar(tmp_path: Path, canned: Canned, story: list[Recor
         pass  # Linux: how the end of a terminal reads once its last holder has gone
     finally:
         os.close(ours)
-    process.communicate(timeout=20)
+    process.communicate(timeout=60)
     assert process.returncode == 0
     text = shown.decode()
     for expected in (
@@ -92,11 +92,11 @@ def test_following_outlasts_a_driver_that_is_killed(tmp_path: Path, canned: Cann
     follower = threading.Thread(target=follow)
     with FakeDriver(tmp_path, canned):
         follower.start()
-        assert first_part.wait(10)
+        assert first_part.wait(60)
     canned.records["shapes-002"] = story
     canned.jobs["shapes-002"] = job_view("shapes-002", "completed")
     with FakeDriver(tmp_path, canned):
-        follower.join(20)
+        follower.join(60)
     assert seen == list(range(len(story)))
 
 

@@ -172,7 +172,7 @@ def test_a_wrong_key_of_the_driver_is_said_by_the_daemon_and_by_doctor(
         recorder = subprocess.Popen([sys.executable, "-m", *words], cwd=ROOT, stderr=file, env=environ)
         try:
             wait_until(lambda: "does not let this process in" in log.read_text(), "the recorder says so")
-            statuses.settimeout(20)
+            statuses.settimeout(60)
             while b"is the key of its role in keys.toml" not in (heard := statuses.recv(4096)):
                 assert heard
             assert heard.startswith(b"STATUS=waiting for the driver: tcp://127.0.0.1:")

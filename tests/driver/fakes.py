@@ -109,7 +109,7 @@ class FakePeer:
 
     async def when(self, holds: Callable[[], bool]) -> None:
         """Waits until something holds after a message has come."""
-        async with asyncio.timeout(20), self._news:
+        async with asyncio.timeout(60), self._news:
             await self._news.wait_for(holds)
 
     async def _beat(self) -> None:

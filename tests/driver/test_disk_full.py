@@ -58,7 +58,7 @@ async def problems(client: Client) -> tuple[str, ...]:
 
 async def problem(client: Client) -> str:
     """The first problem there is, soon."""
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(60):
         while True:
             for each in await problems(client):
                 return each
@@ -113,7 +113,7 @@ async def test_a_journal_at_its_limit_holds_too(tmp_path: Path) -> None:
         assert (await client.ask(later, ErrorReply)).code == ExitCode.DEGRADED
         connection.execute("PRAGMA max_page_count = 1000000")
         # The submit that waited is acknowledged only now that it is on disk.
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(60):
             acknowledged = await anext(client.link.messages())
         assert isinstance(acknowledged, Submitted)
         assert (acknowledged.job, acknowledged.created) == ("a", True)
@@ -162,7 +162,7 @@ async def test_a_question_that_came_with_what_has_no_room_is_answered(
             assert client.link.send(drain)
             assert "no room" in "".join(await problems(client))
             full.clear()
-            async with asyncio.timeout(10):
+            async with asyncio.timeout(60):
                 changed = await anext(client.link.messages())
             assert isinstance(changed, Changed)
             assert changed.request == "drain"

@@ -98,7 +98,7 @@ async def test_signals_end_the_driver_with_asked_to_stop(tmp_path: Path) -> None
             async with client_of(node) as client:
                 await open_jobs(client)
             process.send_signal(number)
-            assert process.wait(10) == ExitCode.ASKED_TO_STOP
+            assert process.wait(60) == ExitCode.ASKED_TO_STOP
 
 
 async def test_a_second_driver_on_the_address_or_the_journal_is_told_so(tmp_path: Path) -> None:
@@ -162,7 +162,7 @@ async def test_replay_names_the_batch_that_differs(tmp_path: Path, capsys: pytes
             await client.submit(job_config(), job="a")
             await client.ask(Cancel(request=client.next_request(), job="a"), Changed)
         process.terminate()
-        process.wait(10)
+        process.wait(60)
     assert replay.main([str(path)]) == ExitCode.OK
     with sqlite3.connect(path) as connection:
         connection.execute("UPDATE batches SET commands = (SELECT commands FROM batches WHERE id = 1) WHERE id = 2")

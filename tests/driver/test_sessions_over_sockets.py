@@ -35,7 +35,7 @@ class Raw:
         self._channel.send(list(frames))
 
     async def receive(self) -> object:
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(60):
             frames = await self._channel.receive()
         assert frames is not None
         return decode(frames[0], TO_CLIENT | TO_WORKER)
@@ -155,7 +155,7 @@ async def test_a_silent_worker_is_evicted(tmp_path: Path) -> None:
     peer = FakePeer(node, "generator", "n/generator/0")
     async with running(node), client_of(node) as client:
         await peer.greet()  # and nothing after it
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(60):
             async for message in peer.link.messages():
                 if isinstance(message, Refused):
                     break

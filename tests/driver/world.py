@@ -104,7 +104,7 @@ class Client:
 
     async def ask(self, message: Any, expect: type[T]) -> T:
         """Sends and waits for the reply, which must be of type `expect`."""
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(60):
             await self.link.connected()
             assert self.link.send(message)
             reply = await anext(self._messages)

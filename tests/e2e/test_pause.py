@@ -56,7 +56,7 @@ def test_interrupted_waiting_leaves_the_job_alone(cluster: Cluster) -> None:
     cluster.sees("waited", lambda view: view.state == "running", "it runs")
     time.sleep(2.0)  # for the client to have begun
     waiting.send_signal(SIGINT)
-    _, errors = waiting.communicate(timeout=20)
+    _, errors = waiting.communicate(timeout=60)
     assert "job waited goes on" in errors
     assert waiting.returncode == 130
     cluster.ctl("cancel", "waited", "--after", "global-step")

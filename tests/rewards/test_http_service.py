@@ -60,7 +60,7 @@ def test_the_example_server_in_both_forms(form: str) -> None:
         assert score(url, video, format=form).values == pytest.approx([0.2], abs=1e-6)
     finally:
         server.terminate()
-        server.wait(10)
+        server.wait(60)
         assert server.stdout is not None
         server.stdout.close()
 

@@ -11,7 +11,7 @@ from time import monotonic, sleep
 import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
-TIMEOUT_S = 20.0
+TIMEOUT_S = 60.0
 NODE = """
 name = "n"
 address = "ipc://driver.sock"

@@ -19,7 +19,7 @@ from digend.wire.workers import Assign, Heartbeat, HeartbeatAck, Hello, Welcome
 T = TypeVar("T")
 
 ROOT = Path(__file__).resolve().parents[2]
-TIMEOUT_S = 20.0
+TIMEOUT_S = 60.0
 BEAT_S = 0.05
 
 
