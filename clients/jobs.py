@@ -36,6 +36,8 @@ def job_id(jobs: Sequence[JobView], wanted: str | None, *, begun: bool = False) 
 
 def name_of(kind: str, names: Sequence[str], wanted: str) -> str:
     """The one name that is `wanted`, or begins with it. Raises NotFound, AmbiguousId."""
+    if not wanted:
+        raise AmbiguousId(f"an empty name is the beginning of every {kind}'s: name one")
     begun = [name for name in names if name.startswith(wanted)]
     if wanted in begun or len(begun) == 1:
         return wanted if wanted in begun else begun[0]

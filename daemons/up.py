@@ -14,6 +14,7 @@ import signal
 import sys
 from collections.abc import Awaitable, Callable
 from contextlib import ExitStack, suppress
+from errno import EACCES
 from logging import LogRecord, makeLogRecord
 from logging.handlers import RotatingFileHandler
 from pathlib import Path
@@ -49,7 +50,7 @@ class Supervisor:
     def __init__(self, children: dict[Program, Child]) -> None:
         self._children = children
         self._asked = asyncio.Event()
-        self._killed = False
+        self._signalled = self._killed = False
         self._in_terminal = sys.stdin.isatty()
         self._runs: dict[Program, asyncio.Task[int]] = {}
         self._failed: int = ExitCode.OK
@@ -57,11 +58,12 @@ class Supervisor:
         """Whether all were there once. Until then one that is refused is an end for all: they would never be ready."""
 
     def ask_to_stop(self) -> None:
-        """The first time: stop in order. The second time: at once."""
-        if self._asked.is_set():
+        """The first time: stop in order, which may have begun for another reason. The second time: at once."""
+        if self._signalled:
             self._killed = True
             for child in self._children.values():
                 child.kill()
+        self._signalled = True
         self._asked.set()
 
     def reload(self) -> None:
@@ -138,17 +140,11 @@ class LogFiles:
 def run(node: NodeConfig, places: Places, *, ready_file: str | None, pid_file: str | None) -> int:
     """`digend up` from start to end; `node` has its paths absolute."""
     set_up(node.log_format, node.log_level, f"{node.name}/up")
-    if pid_file:
-        Path(pid_file).write_text(f"{os.getpid()}\n", encoding="utf-8")
     try:
-        return asyncio.run(supervise(node, places, ready_file=ready_file))
+        return asyncio.run(supervise(node, places, ready_file=ready_file, pid_file=pid_file))
     except ConfigError as error:
         log.error("cannot start", reason=str(error))
         return ExitCode.BAD_CONFIG
-    finally:
-        for path in (pid_file, ready_file):
-            if path:
-                Path(path).unlink(missing_ok=True)
 
 
 async def supervise(
@@ -156,6 +152,7 @@ async def supervise(
     places: Places,
     *,
     ready_file: str | None = None,
+    pid_file: str | None = None,
     command: Callable[[Program, Places, int], list[str]] = Program.command,
     backoff: Callable[[], Backoff] = Backoff,
     all_there: AllThere = wait_until_ready,
@@ -174,6 +171,10 @@ async def supervise(
         raise _refused(places, f"state: {node.state} cannot be made: {error.strerror}") from None
     with ExitStack() as stack:
         stack.enter_context(_only_one(Path(node.state) / "up.lock", places))
+        if ready_file:
+            stack.callback(_claimed("--ready-file", Path(ready_file), places).unlink, missing_ok=True)
+        if pid_file:
+            stack.callback(_claimed("--pid-file", Path(pid_file), places, f"{os.getpid()}\n").unlink, missing_ok=True)
         lifeline, held = os.pipe()
         stack.callback(os.close, held)
         stack.callback(os.close, lifeline)
@@ -210,10 +211,26 @@ async def supervise(
 def _say_ready(node: NodeConfig, places: Places, ready_file: str | None) -> None:
     print("ready", flush=True)
     if ready_file:
-        Path(ready_file).write_text("ready\n", encoding="utf-8")
+        try:
+            Path(ready_file).write_text("ready\n", encoding="utf-8")
+        except OSError as error:
+            log.error("the ready file cannot be written", path=ready_file, reason=error.strerror)
     if node.driver and node.log_format == "console":
         where = f" --node {places.node_file}" if places.node_file else ""
         print(f"the next step: digenctl submit JOB.toml --watch{where}", file=sys.stderr, flush=True)
+
+
+def _claimed(option: str, path: Path, places: Places, text: str = "") -> Path:
+    """A file of this process with `text`, or none yet; what another one left there is gone."""
+    try:
+        path.unlink(missing_ok=True)
+        if text:
+            path.write_text(text, encoding="utf-8")
+        elif not os.access(path.parent, os.W_OK):
+            raise PermissionError(EACCES, "its folder is not there or may not be written")
+    except OSError as error:
+        raise _refused(places, f"{option} {path} cannot be written: {error.strerror}") from None
+    return path
 
 
 def _only_one(path: Path, places: Places) -> ExitStack:

@@ -68,6 +68,8 @@ def _known(state: State) -> list[str]:
 
 def _target(wanted: str, known: Sequence[str]) -> str:
     """The one name that is meant: whole, or the beginning of one node's, or of one worker's. Raises Refusal."""
+    if not wanted:
+        raise Refusal(ExitCode.USAGE, "an empty name is the beginning of every node's: name one")
     if wanted in known:
         return wanted
     begun = [name for name in known if name.startswith(wanted)]

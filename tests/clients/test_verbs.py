@@ -174,6 +174,11 @@ def test_the_beginning_of_several_ids(digenctl: Digenctl, canned: Canned) -> Non
     result = digenctl("cancel", "a-")
     assert result.returncode == 2
     assert "a-1, a-2" in result.stderr
+    empty = digenctl("cancel", "")
+    assert (empty.returncode, empty.stderr) == (
+        2,
+        "digenctl: an empty name is the beginning of every job's: name one\n",
+    )
     done = document(digenctl("cancel", "a", "--json").stdout)
     assert (done["schema_version"], done["id"], done["state"]) == (1, "a", "cancelled")
 

@@ -114,6 +114,7 @@ async def test_requests_about_jobs_that_are_over(tmp_path: Path) -> None:
         ("m", ExitCode.NOT_FOUND, "no node or worker 'm'"),
         ("n/generator/7", ExitCode.NOT_FOUND, "did you mean n/generator/0?"),
         ("n/", ExitCode.USAGE, "several nodes begin with 'n/'"),
+        ("", ExitCode.USAGE, "an empty name"),
     ],
 )
 async def test_a_target_that_nobody_has(tmp_path: Path, target: str, code: ExitCode, said: str) -> None:

@@ -66,6 +66,11 @@ def test_usage_and_bad_configuration(folder: Path) -> None:
     no_folder = digend("up", node_file(folder))
     assert no_folder.returncode == 78
     assert f"state: {folder}/state cannot be made: Not a directory" in no_folder.stderr
+    (folder / "state").unlink()
+    for option, path in (("--pid-file", "/proc/x"), ("--pid-file", str(folder)), ("--ready-file", "/no/such/ready")):
+        refused = digend("up", node_file(folder), option, path)
+        assert refused.returncode == 78
+        assert f"{option} {path} cannot be written: " in refused.stderr
 
 
 def test_up_from_ready_to_stopped(folder: Path) -> None:
@@ -84,9 +89,11 @@ def test_up_from_ready_to_stopped(folder: Path) -> None:
         assert wait_for(ready) == "ready\n"
         assert int(wait_for(pid)) == up.pid
         assert present(address) == set()
-        second = digend("up", node)
+        second = digend("up", node, "--ready-file", str(ready), "--pid-file", str(pid))
         assert second.returncode == 78
         assert "another `digend up`" in second.stderr
+        assert ready.exists(), "what the first one wrote is its own"
+        assert int(pid.read_text()) == up.pid
         driver = children(up.pid)[0]
         os.kill(driver, signal.SIGKILL)
         assert gone(driver)

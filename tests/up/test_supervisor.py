@@ -2,6 +2,7 @@
 
 import os
 import signal
+import subprocess
 
 import pytest
 
@@ -109,6 +110,20 @@ def test_a_worker_that_is_refused_before_all_are_at_work_ends_all(up: Up) -> Non
     assert "its configuration was refused, all stop (digend doctor tells more)" in log
     assert "generator-0" in log
     assert all(gone(pid) for name in NAMES for pid in up.starts(name))
+
+
+def test_a_first_signal_keeps_the_order_also_after_a_refusal(up: Up) -> None:
+    up.mode("generator-0", "stubborn")
+    up.mode("trainer-0", "exit 78")
+    process = up.start()
+    stubborn = up.wait_for("generator-0")
+    until(lambda: "generator-1 stopped" in up.story())
+    process.terminate()
+    with pytest.raises(subprocess.TimeoutExpired):
+        process.wait(1.0)
+    process.terminate()
+    assert up.ended()[0] == 78
+    assert gone(stubborn)
 
 
 def test_other_codes_are_started_again(up: Up) -> None:
