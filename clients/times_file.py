@@ -2,15 +2,23 @@
 
 from typing import Annotated, Literal
 
-from pydantic import Field
+from pydantic import AfterValidator, Field
 
+from clients.amounts import LEAST_S, MOST_S
 from digend.config.checking import validated
 from digend.config.errors import ConfigError, require
 from digend.config.section import Section
 from digend.config.source import read_source
 
-Seconds = Annotated[float, Field(gt=0)]
-SecondsOrNone = Annotated[float, Field(ge=0)]
+
+def _not_tiny(seconds: float) -> float:
+    if 0 < seconds < LEAST_S:
+        raise ValueError(f"expected 0, or a number from {LEAST_S:g} to {MOST_S:g}")
+    return seconds
+
+
+Seconds = Annotated[float, Field(ge=LEAST_S, le=MOST_S)]
+SecondsOrNone = Annotated[float, Field(ge=0, le=MOST_S), AfterValidator(_not_tiny)]
 
 
 class WorkerTimes(Section):

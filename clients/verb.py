@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from clients.amounts import Amount
 from clients.columns import WIDE, Column, UnknownColumn, columns_of
 from clients.output import Output
 from clients.reaching import reach
@@ -28,7 +29,7 @@ _OPTIONS = (
     click.option("--key", metavar="KEY.toml", type=click.Path(), help="Your private key, for a driver on another box."),
     click.option(
         "--reply-timeout",
-        type=click.FloatRange(min=0.05),
+        type=Amount(0.05, 86400),
         help="Seconds to wait for one reply of the driver.  [default: client.reply_timeout_s of the settings, 5.0]",
     ),
     click.option("--json", "as_json", is_flag=True, help="Print JSON, with a schema version."),

@@ -2,7 +2,7 @@
 
 import click
 
-from clients import completing
+from clients import amounts, completing
 from clients.api import Digend
 from clients.output import Output
 from clients.run_place import records_of
@@ -21,7 +21,7 @@ EXAMPLE = """\
 @click.option(
     "--global-step",
     "step",
-    type=click.IntRange(min=1),
+    type=amounts.GLOBAL_STEP,
     metavar="N",
     help="Decisions of this global step, not the last.",
 )

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import click
 
-from clients import completing
+from clients import amounts, completing
 from clients.api import Digend
 from clients.output import Output
 from clients.verb import verb
@@ -22,7 +22,9 @@ EXAMPLE = """  digenctl export shapes-001 my-pipeline
 @verb(EXAMPLE, patient=True)
 @click.argument("job", metavar="JOB", shell_complete=completing.jobs)
 @click.argument("folder", metavar="DIR", type=click.Path(path_type=Path))
-@click.option("--global-step", type=click.IntRange(min=0), help="Of which checkpoint; the newest if none.")
+@click.option(
+    "--global-step", type=click.IntRange(0, amounts.MOST_INT), help="Of which checkpoint; the newest if none."
+)
 @click.option("--ema", is_flag=True, help="The moving average instead of the weights.")
 @click.option("--merge", is_flag=True, help="Of a LoRA: the pipeline with it merged in, not the adapter alone.")
 def command(

@@ -2,7 +2,7 @@
 
 import click
 
-from clients import completing
+from clients import amounts, completing
 from clients.api import Digend
 from clients.output import Output
 from clients.verb import dry, verb
@@ -15,7 +15,7 @@ EXAMPLE = """  digenctl fork shapes-001 --global-step 10 --set training.learning
 
 @verb(EXAMPLE, patient=True)
 @click.argument("parent", metavar="JOB", shell_complete=completing.jobs)
-@click.option("--global-step", "global_step", type=click.IntRange(min=1), required=True, help="Of which checkpoint.")
+@click.option("--global-step", "global_step", type=amounts.GLOBAL_STEP, required=True, help="Of which checkpoint.")
 @click.option(
     "--set",
     "overrides",

@@ -4,7 +4,7 @@ from datetime import UTC, datetime
 
 import click
 
-from clients import completing
+from clients import amounts, completing
 from clients.api import Digend
 from clients.log_lines import LEVELS, since_of
 from clients.output import Output
@@ -30,7 +30,9 @@ def _moment(ctx: click.Context, param: click.Parameter, value: str | None) -> da
 @click.option("-f", "--follow", is_flag=True, help="Go on with what is logged from now on, until Ctrl-C.")
 @click.option("--since", callback=_moment, metavar="WHEN", help="Not older: 90s, 10m, 2h, 3d, or a date in UTC.")
 @click.option("--level", type=click.Choice(LEVELS), default="debug", help="This level and worse.")
-@click.option("-n", "--lines", type=click.IntRange(min=0), help="At most so many of the newest. [default: 200]")
+@click.option(
+    "-n", "--lines", type=click.IntRange(0, amounts.MOST_INT), help="At most so many of the newest. [default: 200]"
+)
 def command(
     driver: Digend,
     output: Output,

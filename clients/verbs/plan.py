@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from clients import completing
+from clients import amounts, completing
 from digend.exitcodes import ExitCode
 
 if TYPE_CHECKING:
@@ -42,19 +42,23 @@ Examples:
 @click.option(
     "--times", metavar="TIMES.toml", type=click.Path(), help="Times, by pool or by worker (docs/planning.md)."
 )
-@click.option("--generate", type=float, metavar="g", help="The generator pool generates a micro-batch of the job.")
-@click.option("--assist", type=float, metavar="h", help="The trainer generates one.")
-@click.option("--update", type=float, metavar="t", help="The trainer updates on one, at training.timestep_width.")
-@click.option("--update-sequential", type=float, metavar="t1", help="As --update, one timestep after another.")
-@click.option("--score", type=float, metavar="s", help="Scoring one; without it scores take no time.")
-@click.option("--switch", type=float, default=0.0, metavar="c", help="The trainer changes between its two modes.")
-@click.option("--commit", type=float, default=0.0, metavar="y", help="Optimizer step and publishing.")
+@click.option(
+    "--generate", type=amounts.TIME, metavar="g", help="The generator pool generates a micro-batch of the job."
+)
+@click.option("--assist", type=amounts.TIME, metavar="h", help="The trainer generates one.")
+@click.option(
+    "--update", type=amounts.TIME, metavar="t", help="The trainer updates on one, at training.timestep_width."
+)
+@click.option("--update-sequential", type=amounts.TIME, metavar="t1", help="As --update, one timestep after another.")
+@click.option("--score", type=amounts.TIME_OR_NONE, metavar="s", help="Scoring one; without it scores take no time.")
+@click.option(
+    "--switch", type=amounts.TIME_OR_NONE, default=0.0, metavar="c", help="The trainer changes between its two modes."
+)
+@click.option("--commit", type=amounts.TIME_OR_NONE, default=0.0, metavar="y", help="Optimizer step and publishing.")
 @click.option("--trainer", metavar="WORKER", help="Who has to train; without it the fastest choice is made.")
 @click.option("--size", metavar="NAME", help="A published model size (sd3.5-large), where its folder is not here.")
-@click.option("--memory", "gib", type=click.FloatRange(min=0, min_open=True), metavar="GIB", help="Of every device.")
-@click.option(
-    "--bandwidth", type=click.FloatRange(min=0, min_open=True), metavar="GB/s", help="What a rank sends to the others."
-)
+@click.option("--memory", "gib", type=amounts.GIB, metavar="GIB", help="Of every device.")
+@click.option("--bandwidth", type=amounts.GB_PER_S, metavar="GB/s", help="What a rank sends to the others.")
 @click.option(
     "--set",
     "overrides",
@@ -163,7 +167,6 @@ def _request(
         )
     if flags and not {"generate", "update"} <= named.keys():
         raise click.UsageError("--generate and --update are both needed")
-    _check(named)
     request = Request(
         job=read_job(path, overrides).config,
         nodes=nodes,
@@ -176,15 +179,3 @@ def _request(
         bandwidth=None if bandwidth is None else bandwidth * 1e9,
     )
     return request, flags or bool(times) or bool(runs)
-
-
-def _check(given: dict[str, float]) -> None:
-    """As `digenctl simulate` checks them. Raises UsageError."""
-    from math import isfinite
-
-    for name, value in given.items():
-        option = f"--{name.replace('_', '-')} = {value:g}"
-        if not isfinite(value):
-            raise click.UsageError(f"{option}: must be a finite number")
-        if value < 0 or (value == 0 and name in ("generate", "assist", "update", "update_sequential")):
-            raise click.UsageError(f"{option}: must be greater than 0")

@@ -4,7 +4,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from clients import completing
+from clients import amounts, completing
 from clients.api import Digend
 from clients.columns import Column
 from clients.output import Output, plain
@@ -36,7 +36,12 @@ EXAMPLE = """\
 
 @verb(EXAMPLE, patient=True)
 @click.argument("job", metavar="[JOB]", required=False, shell_complete=completing.jobs)
-@click.option("--global-step", type=click.IntRange(min=0), metavar="N", help="Prompts of the evaluation at this one.")
+@click.option(
+    "--global-step",
+    type=click.IntRange(0, amounts.MOST_INT),
+    metavar="N",
+    help="Prompts of the evaluation at this one.",
+)
 @click.option("--prompt", metavar="P", help="This prompt over the evaluations: its id, or part of its text.")
 @click.option("--open", "opened", is_flag=True, help="Open the newest of the sheets that are listed.")
 @tabular(COLUMNS)

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from clients import completing
+from clients import amounts, completing
 
 if TYPE_CHECKING:
     from broker.schedule.report import Simulated
@@ -24,14 +24,16 @@ Examples:
 
 @click.command("simulate", epilog=EXAMPLE)
 @click.option("--micro-batches", type=int, required=True, metavar="B", help="Micro-batches of a global step.")
-@click.option("--generate", type=float, required=True, metavar="g", help="The generator pool generates one.")
-@click.option("--assist", type=float, metavar="h", help="The trainer generates one; without it there is no TAG.")
-@click.option("--update", type=float, required=True, metavar="t", help="The trainer updates on one.")
-@click.option("--score", type=float, default=0.0, metavar="s", help="Scoring one; 0: none is needed.")
+@click.option("--generate", type=amounts.TIME, required=True, metavar="g", help="The generator pool generates one.")
+@click.option("--assist", type=amounts.TIME, metavar="h", help="The trainer generates one; without it there is no TAG.")
+@click.option("--update", type=amounts.TIME, required=True, metavar="t", help="The trainer updates on one.")
+@click.option("--score", type=amounts.TIME_OR_NONE, default=0.0, metavar="s", help="Scoring one; 0: none is needed.")
 @click.option("--scoring", type=click.Choice(["colocated", "dedicated"]), default="colocated", show_default=True)
-@click.option("--servers", type=click.IntRange(min=1), default=1, metavar="n", help="Reward processes, if dedicated.")
-@click.option("--switch", type=float, default=0.0, metavar="c", help="The trainer changes between its two modes.")
-@click.option("--commit", type=float, default=0.0, metavar="y", help="Optimizer step and publishing.")
+@click.option("--servers", type=click.IntRange(1, 1024), default=1, metavar="n", help="Reward processes, if dedicated.")
+@click.option(
+    "--switch", type=amounts.TIME_OR_NONE, default=0.0, metavar="c", help="The trainer changes between its two modes."
+)
+@click.option("--commit", type=amounts.TIME_OR_NONE, default=0.0, metavar="y", help="Optimizer step and publishing.")
 @click.option("--staleness", type=float, default=0.0, metavar="f", help="Share of a step made one version early.")
 @click.option("--steps", type=int, default=1, show_default=True, metavar="n", help="Global steps.")
 @click.option("--noise", type=float, default=0.0, metavar="x", help="Durations vary, evenly, by up to this share.")

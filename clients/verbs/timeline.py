@@ -4,7 +4,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from clients import completing
+from clients import amounts, completing
 from clients.api import Digend
 from clients.columns import Column
 from clients.output import Output
@@ -51,7 +51,7 @@ COLUMNS = (
 
 @verb(EXAMPLE, patient=True)
 @click.argument("job", metavar="[JOB]", required=False, shell_complete=completing.jobs)
-@click.option("--global-step", type=click.IntRange(min=1), metavar="N", help="This global step only.")
+@click.option("--global-step", type=amounts.GLOBAL_STEP, metavar="N", help="This global step only.")
 @click.option("--last", is_flag=True, help="The last global step that is closed only.")
 @click.option("--perfetto", type=click.Path(dir_okay=False), metavar="FILE", help="Write a trace for ui.perfetto.dev.")
 @tabular(COLUMNS)

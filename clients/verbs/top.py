@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from clients import amounts
 from clients.api import Digend
 from clients.output import Output
 from clients.verb import verb
@@ -25,10 +26,10 @@ EXAMPLE = """\
 
 
 @verb(EXAMPLE)
-@click.option("--interval", type=click.FloatRange(min=0.1), default=1.0, show_default=True, metavar="SECONDS")
+@click.option("--interval", type=amounts.Amount(0.1, 86400), default=1.0, show_default=True, metavar="SECONDS")
 @click.option(
     "--window",
-    type=click.FloatRange(min=1.0),
+    type=amounts.Amount(1, 1e6),
     default=120.0,
     show_default=True,
     metavar="SECONDS",

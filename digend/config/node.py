@@ -12,9 +12,15 @@ from digend.config.section import Section
 from digend.config.tracking import TrackingConfig
 
 NODE_NAME = r"^[A-Za-z0-9][A-Za-z0-9._-]{0,62}$"
+MOST_GIB = 1e6
+"""Of memory or disk: more than any box has, and bytes of it are exact."""
 MemoryGib = Annotated[
     float | None,
-    Field(gt=0, description="Memory of a device that a process may use, in GiB; `digenctl plan` refuses what is more."),
+    Field(
+        gt=0,
+        le=MOST_GIB,
+        description="Memory of a device that a process may use, in GiB; `digenctl plan` refuses what is more.",
+    ),
 ]
 Device = Annotated[str, Field(pattern=r"^(cpu|cuda(:[0-9]+)?)$")]
 
@@ -179,12 +185,13 @@ class BlobsNodeConfig(Section, strict=True):
         float | None,
         Field(
             gt=0,
+            le=MOST_GIB,
             description="So many GiB stay in memory, more goes to disk. Where that has no room either, a generator "
             "gets no more work while others can go on. No limit where missing.",
         ),
     ] = None
     spool_gib: Annotated[
-        float, Field(ge=0, description="So many GiB may lie on disk, in `state`/spool; none where 0.")
+        float, Field(ge=0, le=MOST_GIB, description="So many GiB may lie on disk, in `state`/spool; none where 0.")
     ] = 0.0
 
 

@@ -9,6 +9,8 @@ import pytest
 
 from clients.plan_inputs import from_runs
 from clients.run_log import read_run
+from clients.times_file import read_times
+from digend.config.errors import ConfigError
 from tests.clients.conftest import ROOT, Digenctl
 
 JOB = str(ROOT / "configs/jobs/shapes-flow-grpo.toml")
@@ -136,8 +138,10 @@ def test_a_job_may_be_changed(digenctl: Digenctl) -> None:
     [
         (("--from-run", "runs/none", "--times", "times.toml"), 2, "give one of these"),
         (("--generate", "10"), 2, "both needed"),
-        (("--generate", "10", "--update", "0"), 2, "--update = 0: must be greater than 0"),
-        (("--generate", "nan", "--update", "1"), 2, "must be a finite number"),
+        (("--generate", "10", "--update", "0"), 2, "'--update': 0: must be from 1e-09"),
+        (("--generate", "nan", "--update", "1"), 2, "'--generate': nan: must be"),
+        (("--memory", "inf"), 2, "'--memory': inf: must be"),
+        (("--bandwidth", "1e308"), 2, "'--bandwidth': 1e308: must be"),
         ((*GIVEN, "--times", "times.toml"), 2, "give one of these"),
         (("--from-run", "runs/none"), 5, "no run at runs/none"),
         (("--times", "none.toml"), 78, "no such file"),
@@ -161,6 +165,13 @@ def test_a_times_file_names_its_key_and_line(digenctl: Digenctl, tmp_path: Path)
     assert result.returncode == 78
     assert "times.toml:2: updat" in result.stderr
     assert "did you mean update?" in result.stderr
+
+
+@pytest.mark.parametrize("line", ["generate = 1e300", "update = 1e-300", "switch = 1e-300", "commit = nan"])
+def test_times_of_a_file_have_bounds(tmp_path: Path, line: str) -> None:
+    (tmp_path / "times.toml").write_text(line)
+    with pytest.raises(ConfigError, match=f"times.toml:1: {line.partition(' ')[0]} = .*: expected .*number"):
+        read_times(str(tmp_path / "times.toml"))
 
 
 def test_a_run_that_measured_nothing(digenctl: Digenctl, run: str) -> None:
