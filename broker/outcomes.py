@@ -348,9 +348,10 @@ def _reset_or_fail(state: State, job: Job, lease: Lease, error: TaskError) -> No
 
 
 def _retry(state: State, job: Job, lease: Lease, worker: Worker, error: TaskError) -> None:
+    """Where the job has no ranks, those that were lost are another job's, and will be gone."""
     key = f"{lease.label} on {worker.name}"
     job.failures[key] = job.failures.get(key, 0) + 1
-    if job.failures[key] > job.spec.task_retries or not error.retry:
+    if job.failures[key] > job.spec.task_retries or not (error.retry or error.reason == "rank_lost"):
         finish(state, job, "failed", f"{key} failed {job.failures[key]} times, last: {error.message}")
         return
     lose_lease(state, lease, error.message, told=True)

@@ -4,7 +4,8 @@ Owns the calls of the engine that are about ranks, and what the driver is told o
 know sessions: the shell sends. Lives on the event loop; meeting and following block the compute thread, leaving is done
 on a thread of its own, because what the compute thread waits for may never come.
 
-Invariant: the process is of one epoch at a time; nothing is begun before leaving the epoch before it is done.
+Invariant: the process is of one epoch at a time; nothing is begun before leaving the epoch before it is done, and no
+task of a job while the process is of another job's ranks.
 """
 
 import asyncio
@@ -122,6 +123,12 @@ class RankSeat:
         if epoch.ranks is not None:
             self._leaving = self._means.spawn(f"leave epoch {epoch.number}", self._leave(epoch.ranks, self._leaving))
         return self._leaving
+
+    async def make_way(self, job: str) -> None:
+        """Before a task of this job: ranks of another one are left, and what was left is over."""
+        if self._epoch is not None and self._epoch.job != job:
+            self.leave(f"a task of {job} is next")
+        await self._left()
 
     # ------------------------------------------------------------------------------------------------- the calls
 

@@ -97,8 +97,8 @@ class Worker:
             spawn=self._spawn,
         )
         self._staging = Staging(means)
-        self._work = Work(self._thread, blobs, self._staging, self._report, self._count)
         self._ranks = self._seat()
+        self._work = Work(self._thread, blobs, self._staging, self._report, self._count, self._ranks.make_way)
         self._draining = False
         self._revoked: str | None = None
         self._usable = asyncio.Event()

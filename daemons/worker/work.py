@@ -6,7 +6,7 @@ tasks, plus the lease that runs, so that a driver can tell what an unfinished ta
 """
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, replace
 from functools import partial
 
@@ -35,7 +35,8 @@ class Progress:
 
 
 class Work:
-    """`report` is called with each outcome, again where it is asked for again; `ended` once. Both on the event loop."""
+    """`report` is called with each outcome, again where it is asked for again; `ended` once. Both on the event loop.
+    `make_way` is awaited with a task's job before the task: then nothing of another job is in its way."""
 
     def __init__(
         self,
@@ -43,13 +44,15 @@ class Work:
         blobs: Blobs,
         staging: Staging,
         report: Callable[[Outcome], None],
-        ended: Callable[[Outcome], None] = lambda outcome: None,
+        ended: Callable[[Outcome], None],
+        make_way: Callable[[str], Awaitable[None]],
     ) -> None:
         self._thread = thread
         self._blobs = blobs
         self._staging = staging
         self._report = report
         self._ended = ended
+        self._make_way = make_way
         self._compute: Compute | None = None
         self._context: TaskContext | None = None
         self._unwanted = False
@@ -128,6 +131,7 @@ class Work:
         task = held.task
         context = self._context = TaskContext(self._blobs)
         self._unwanted = False
+        await self._make_way(task.job)
         staged = None
         if isinstance(task, GenerateTask):
             staged = self._staging.get(task.job, task.incarnation, task.version)

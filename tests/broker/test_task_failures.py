@@ -48,6 +48,17 @@ def always(kind: str, error: TaskError) -> Tamper:
     return lambda shell, task, result: error if task.kind == kind else result
 
 
+@pytest.mark.parametrize("kind", ["prepare", "update"])
+def test_ranks_that_were_lost_are_no_fault_of_a_job_that_has_none(kind: str) -> None:
+    """Whatever the error says of a retry: another job's ranks were in the way, and will be gone."""
+    spec = job(num_global_steps=1)
+    error = TaskError(reason="rank_lost", message="none of a trainer's ranks", retry=False)
+    simulation = finished(spec, 2, 2, tamper=once(kind, error))
+    assert last_state(simulation) == ("completed", "")
+    assert [failure.reason for failure in bodies(simulation, TaskFailure)] == ["rank_lost"]
+    audit(simulation, spec)
+
+
 @pytest.mark.parametrize("reason", [reason for reason in TASK_ERRORS if reason not in FATAL])
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_task_that_fails_once_is_done_again(kind: str, reason: str) -> None:

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from digend.checkpoint_names import checkpoint_of
 from digend.engines.checkpoints import read_checkpoint
-from digend.wire.records import RestartRecord
+from digend.wire.records import RestartRecord, TaskFailure
 from digend.wire.views import NodeView
 from tests.e2e.cluster import Cluster, running, wait_until
 from tests.e2e.run import Run, assert_counted_once
@@ -100,3 +100,16 @@ def test_nobody_waits_for_a_rank_that_dies_before_it_joins(cluster: Cluster) -> 
     run = cluster.completed("late")
     assert "trainer rank 1 (t/trainer/1) was lost" in run.bodies(RestartRecord)[0].reason
     assert "2 trainer ranks have met (epoch 2)" in run.notices()
+
+
+@pytest.mark.matrix
+def test_a_job_of_one_trainer_behind_one_of_two_ranks(cluster: Cluster) -> None:
+    """It begins in the turn in which the ranks are told to leave."""
+    cluster.all_present(3)
+    short = (*COLOCATED, "training.global_steps=1")
+    for pair in range(3):
+        cluster.submit(f"ranked-{pair}", *short, *TWO)
+        cluster.submit(f"behind-{pair}", *short)
+        cluster.completed(f"ranked-{pair}")
+        run = cluster.completed(f"behind-{pair}")
+        assert not run.bodies(TaskFailure)

@@ -50,7 +50,7 @@ class Membership:
     @property
     def peers(self) -> Peers:
         """Raises TaskFault("rank_lost") from the loss of a rank until `leave` or `join`."""
-        if self._lost:
+        if self._lost and not self._left.is_set():
             raise TaskFault("rank_lost", "the ranks are no longer together")
         return Alone() if self._joined is None else self._joined
 
@@ -94,12 +94,7 @@ class Membership:
         if self._joined is not None and self._joined.rank == 0 and not self._left.is_set():
             self._tell(Command("leave"))
         self._left.set()
-        self._lost = False
-        if self._working.acquire(blocking=False):
-            try:
-                self._close()
-            finally:
-                self._working.release()
+        self._close_if_left()
 
     def lead(self, task: TaskBody, context: Context, blobs: Blobs, act: Act) -> ResultBody:
         """Rank 0: do a task together with all others."""
@@ -147,16 +142,25 @@ class Membership:
             self._close()
         finally:
             self._working.release()
+            self._close_if_left()
 
     @contextmanager
     def _at_work(self) -> Iterator[None]:
         """While it lasts, `leave` from another thread only says so."""
-        with self._working:
-            try:
+        try:
+            with self._working:
                 yield
+        finally:
+            self._close_if_left()
+
+    def _close_if_left(self) -> None:
+        """Of `leave` and what it came upon, whichever is done last closes: asked once the lock is free, neither can
+        miss the other."""
+        if self._left.is_set() and self._working.acquire(blocking=False):
+            try:
+                self._close()
             finally:
-                if self._left.is_set():
-                    self._close()
+                self._working.release()
 
     @contextmanager
     def _in_step(self) -> Iterator[tuple[Joined, Commands]]:
@@ -169,7 +173,7 @@ class Membership:
         except BaseException as error:
             if joined.excuses(error):
                 raise
-            self._lost = not self._left.is_set()
+            self._lost = True
             joined.say_lost()
             self._close()
             if joined.is_loss(error) and not isinstance(error, TaskFault):
