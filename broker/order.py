@@ -66,7 +66,7 @@ def _waits(state: State, job: Job, running: list[Job], line: _Line) -> str:
     """The reason in words, without figures: a new reason is a record of the job."""
     here = next((other for other in running if overlap(job.spec, other.spec)), None)
     before = next((other for other in line.ahead if overlap(job.spec, other.spec)), None)
-    parts = [f"waits for {_shared(state, job, here)}: {here.id} runs there"] if here is not None else []
+    parts = [f"waits for {_shared(state, job, here)}: {_at(here, 'runs')}"] if here is not None else []
     parts += [_behind(state, job, before)] if before is not None else []
     if parts:
         return "; ".join(parts)
@@ -76,7 +76,14 @@ def _waits(state: State, job: Job, running: list[Job], line: _Line) -> str:
         return shortage(state, job, line.reserved)
     taken = [worker for worker in trainers(state, job) if state.drain_of(worker) is None]
     owner = line.reserved[taken[0].name]
-    return f"waits for {taken[0].name}: {owner.id} trains there" if owner.active else _behind(state, job, owner)
+    return f"waits for {taken[0].name}: {_at(owner, 'trains')}" if owner.active else _behind(state, job, owner)
+
+
+def _at(other: Job, does: str) -> str:
+    """What another job does where this one would."""
+    if other.state != "held":
+        return f"{other.id} {does} there"
+    return f"{other.id} is held there" + ("; resume or cancel it" if other.hold else "")
 
 
 def free_trainers(state: State, job: Job, reserved: dict[str, Job]) -> list[Worker]:

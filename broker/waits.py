@@ -31,9 +31,14 @@ _CAUSES = {
 
 
 def job_reason(state: State, job: Job) -> str:
-    """What keeps a job from going on, else what goes on beside its state, else how it ended; and when it will stop."""
+    """What keeps a job from going on, else what goes on beside its state, else how it ended; and when it will stop.
+
+    Why it is held comes first: nobody's coming lets it go on.
+    """
     absent = lacking(state, job) if job.active else ""
-    if absent and not goes_on_without(state, job):
+    if job.state == "held":
+        parts = [job.reason, _in_want_of(absent) if absent else ""]
+    elif absent and not goes_on_without(state, job):
         parts = [_in_want_of(absent)]
     else:
         parts = [job.reason, _stood_in(absent) if absent else "", *_loading_late(state, job)]

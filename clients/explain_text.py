@@ -25,10 +25,15 @@ def tell_job(output: Output, told: Explanation) -> None:
         output.line()
         output.table(("LONGEST", "WORKER", "FROM", "TO", "WAITS FOR"), [_bubble_row(each) for each in told.longest])
     if told.decisions:
-        ended = "not closed" if told.step_end_s is None else f"its last update ended at {told.step_end_s:.3f} s"
-        output.line(f"\nglobal step {told.global_step}, {ended}")
+        output.line(f"\nglobal step {told.global_step}, {_ended(told)}")
         columns = ("ID", "AT", "PENDING", "UQ", "ANSWER", "END", "WITHOUT", "THEN", "WHY")
         output.table(columns, [_decision_row(each) for each in told.decisions])
+
+
+def _ended(told: Explanation) -> str:
+    skipped = f"closed and skipped: {told.step_skipped}" if told.step_skipped else ""
+    last = "" if told.step_end_s is None else f"its last update ended at {told.step_end_s:.3f} s"
+    return ", ".join(part for part in (last, skipped) if part) or "not closed"
 
 
 def job_lines(told: Explanation) -> Iterator[str]:

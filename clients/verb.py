@@ -16,7 +16,7 @@ from clients.columns import WIDE, Column, UnknownColumn, columns_of
 from clients.output import Output
 from clients.reaching import reach
 from digend.exitcodes import ExitCode
-from digend.printable import printable
+from digend.printable import MAX_CHARS, printable
 
 if TYPE_CHECKING:
     from clients.api import Digend
@@ -35,6 +35,15 @@ _OPTIONS = (
     click.option("--json", "as_json", is_flag=True, help="Print JSON, with a schema version."),
 )
 dry = click.option("--dry-run", is_flag=True, help="Say what would happen, and change nothing.")
+
+
+def brief(ctx: click.Context, param: click.Parameter, why: str) -> str:
+    """A reason as the driver takes one. Raises click.BadParameter for one that is too long."""
+    if len(why) > MAX_CHARS:
+        raise click.BadParameter(f"{len(why):,} characters, and at most {MAX_CHARS:,} are taken", ctx, param)
+    return why
+
+
 _no_header = click.option("--no-header", is_flag=True, help="Leave out the first line of tables.")
 
 

@@ -4,6 +4,9 @@ Invariant: what comes out has no control character but those that were asked for
 changes colours or ends a line early.
 """
 
+MAX_CHARS = 1000
+"""Of a text that a person gives beside a request: a reason, a name. It is journalled, and shown in tables."""
+
 
 def printable(text: str, keep: str = "") -> str:
     """Control characters (C0, DEL, C1) as `\\xNN`, those in `keep` as they are."""

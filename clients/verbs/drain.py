@@ -5,7 +5,7 @@ import click
 from clients import completing
 from clients.api import Digend
 from clients.output import Output
-from clients.verb import dry, verb
+from clients.verb import brief, dry, verb
 
 EXAMPLE = """  digenctl drain box-b -m 'new kernel' --wait
   digenctl drain box-b/generator/0 -m 'its fan is loud'
@@ -15,7 +15,13 @@ EXAMPLE = """  digenctl drain box-b -m 'new kernel' --wait
 @verb(EXAMPLE)
 @click.argument("target", metavar="NODE", shell_complete=completing.boxes_and_workers)
 @click.option(
-    "-m", "--message", "why", required=True, metavar="WHY", help="Shown beside the node till it is undrained."
+    "-m",
+    "--message",
+    "why",
+    required=True,
+    callback=brief,
+    metavar="WHY",
+    help="Shown beside the node till it is undrained.",
 )
 @click.option("--wait", "waited", is_flag=True, help="Until nobody needs the node any more.")
 @dry

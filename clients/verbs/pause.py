@@ -5,12 +5,14 @@ import click
 from clients import completing
 from clients.api import Digend
 from clients.output import Output
-from clients.verb import dry, verb
+from clients.verb import brief, dry, verb
 
 
 @verb("  digenctl pause sweep-3 -m 'the GPUs are needed till noon'\n  digenctl pause sweep-3 --dry-run")
 @click.argument("job", metavar="ID", shell_complete=completing.jobs)
-@click.option("-m", "--message", "why", default="", metavar="WHY", help="Shown to whoever looks at the job.")
+@click.option(
+    "-m", "--message", "why", default="", callback=brief, metavar="WHY", help="Shown to whoever looks at the job."
+)
 @dry
 def command(driver: Digend, output: Output, job: str, why: str, dry_run: bool) -> None:
     """Pause a job, by its ID or the beginning of one, so that others have its workers.

@@ -51,7 +51,7 @@ _ROOM_BYTES = MAX_MESSAGE_BYTES - 16 * 1024
 
 
 class Queries:
-    """`problems` says what is wrong beside what the core knows (a full disk)"""
+    """`problems` says what is wrong beside what the core knows (a full disk), `held` why nothing is decided now."""
 
     def __init__(
         self,
@@ -63,6 +63,7 @@ class Queries:
         place: Place,
         sessions: Sessions,
         turned_away: Callable[[], tuple[str, ...]] = lambda: (),
+        held: Callable[[], str] = lambda: "",
     ) -> None:
         self._core = core
         self._summaries = summaries
@@ -73,6 +74,7 @@ class Queries:
         self._place = place
         self._sessions = sessions
         self._turned_away = turned_away
+        self._held = held
         self._chronicle = Chronicle(archive)
 
     def answer(self, query: Query, now_ns: int) -> Answer:
@@ -108,6 +110,8 @@ class Queries:
         return replace(
             status,
             problems=self._problems() + status.problems,
+            job=self._waiting(status.job) if status.job else None,
+            jobs=tuple(map(self._waiting, status.jobs)),
             nodes=nodes,
             held_bytes=sum(node.held_bytes for node in nodes),
             spooled_bytes=sum(node.spooled_bytes for node in nodes),
@@ -115,7 +119,15 @@ class Queries:
 
     def jobs(self) -> tuple[JobView, ...]:
         """All jobs, oldest first."""
-        return (*(each.job for each in self._earlier.values()), *views.job_views(self._core.state))
+        own = map(self._waiting, views.job_views(self._core.state))
+        return (*(each.job for each in self._earlier.values()), *own)
+
+    def _waiting(self, job: JobView) -> JobView:
+        """With what holds the driver before its own reason, where it is not over."""
+        held = self._held()
+        if not held or job.state in FINAL_STATES:
+            return job
+        return replace(job, reason="; ".join(filter(None, (f"waits: {held}", job.reason))))
 
     def _listed(self, request: str, before: str) -> JobList:
         """A page of jobs. Raises Refusal (NOT_FOUND)."""
@@ -145,7 +157,7 @@ class Queries:
         found = self._earlier.get(job) or self._summaries.detail(job)
         if found is None:
             raise self._unknown(job)
-        return found
+        return replace(found, job=self._waiting(found.job))
 
     def _records(self, request: str, job: str, since: int) -> RecordList:
         over = self.job(job).state in FINAL_STATES

@@ -109,7 +109,15 @@ class Driver:
             server.trusts,
         )
         self._queries = Queries(
-            core, summaries, archive, clock.now_ns(), self._problems, place, self._sessions, server.turned_away
+            core,
+            summaries,
+            archive,
+            clock.now_ns(),
+            self._problems,
+            place,
+            self._sessions,
+            server.turned_away,
+            lambda: room.held,
         )
         self._parents = Parents(core, archive, self._queries.detail)
         self._desk = Desk(core, self._queries, register, uploads, lambda: room.reason, self._send)

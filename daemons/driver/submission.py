@@ -24,7 +24,7 @@ from digend.config.prompts import PromptRow, unpacked_prompts
 from digend.config.source import Source
 from digend.exitcodes import ExitCode
 from digend.job_check import validate_job
-from digend.printable import is_control
+from digend.printable import MAX_CHARS, is_control
 from digend.wire.requests import Submit
 
 _ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,95}")
@@ -84,8 +84,12 @@ def _with_prompts_of(parent: Parent, submit: Submit, config: JobConfig) -> Submi
 
 
 def need_plain(**texts: str) -> None:
-    """Raises Refusal for control characters: these texts are shown on other people's terminals."""
+    """Raises Refusal for control characters and for long texts: these are journalled, and shown on other people's
+    terminals."""
     for name, text in texts.items():
+        if len(text) > MAX_CHARS:
+            said = f"{len(text):,} characters, and at most {MAX_CHARS:,} are taken"
+            raise Refusal(ExitCode.USAGE, f"{name} {text[:40]!r}...: {said}")
         if any(map(is_control, text)):
             raise Refusal(ExitCode.USAGE, f"{name} {text[:40]!r}: no control characters, nor line ends")
 

@@ -24,7 +24,9 @@ new name.
 
 In `runs/ID/metrics.jsonl` (one line a global step and one an evaluation), in TensorBoard and W&B under the same
 names, as curves in the report, in `digenctl show job ID --metrics`, and as `digend_job_figure{figure="NAME"}` of the
-driver. A figure that is not known is absent. A `*` stands for what the job defines.
+driver. A figure that is not known is absent. After a roll-back to a checkpoint, global steps since then come again in
+`metrics.jsonl`, under a larger `incarnation`: of lines of one global step the one with the largest counts. A `*`
+stands for what the job defines.
 """
 
 COMPUTE = """### Operations and utilisation

@@ -7,6 +7,7 @@ Knows no particular model.
 import datetime
 import json
 from collections.abc import Iterator, Mapping, Sequence
+from math import isfinite
 from typing import Any, TypeVar
 
 from pydantic import BaseModel, ValidationError
@@ -97,7 +98,7 @@ def _problem(
             prefix + path, "unknown key", value=value, nearest=_nearest_key(path, general, known, prefix)
         )
     key = known.get(general) or known.get(general.removesuffix("[]"))
-    words = _expected(key, item)
+    words = _expected(key, item, None if missing else _at(table, loc))
     if key and key.secret and value is not None:
         value = MASK
     if missing:
@@ -108,10 +109,14 @@ def _problem(
     return source.problem(prefix + path, f"expected {words}", value=value, nearest=near)
 
 
-def _expected(key: Key | None, item: Mapping[str, Any]) -> str:
+def _expected(key: Key | None, item: Mapping[str, Any], value: object) -> str:
     """What the key takes and means; pydantic's own words for a plug-in's validator."""
     if item["type"] in ("value_error", "assertion_error"):
         return str(item["msg"]).removeprefix("Value error, ").removeprefix("Assertion failed, ")
+    if isinstance(value, float) and not isfinite(value) and (key is None or key.type.startswith("number")):
+        return f"a finite {key.type} ({key.meaning.rstrip('.')})" if key else "a finite number"
+    if value == "" and item["type"] in ("string_too_short", "string_pattern_mismatch"):
+        return "a string that is not empty" + (f" ({key.meaning.rstrip('.')})" if key and key.meaning else "")
     if key is None:
         return "true or false, a number, a string or a list of one of these"
     if item["type"] == "string_pattern_mismatch":

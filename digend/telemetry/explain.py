@@ -105,8 +105,9 @@ class Restart:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Explanation:
     """`answers`: how often each; `searches`: decisions that searched, `exhausted`: how many of these ran out of
-    budget. `decisions` are those of `global_step`, which ended its updates at `step_end_s` (None: not closed). `width`:
-    the TSP width that was measured, in words, "" where it was a number of the job file.
+    budget. `decisions` are those of `global_step`, which ended its updates at `step_end_s` (None: not closed, or it had
+    none); `step_skipped`: why it is closed and trained nothing, "" where it did or is open. `width`: the TSP width that
+    was measured, in words, "" where it was a number of the job file.
     """
 
     job: str
@@ -122,6 +123,7 @@ class Explanation:
     global_step: int | None
     step_end_s: float | None
     decisions: tuple[Answered, ...]
+    step_skipped: str = ""
     restarts: tuple[Restart, ...] = ()
     publishings: PublishSum | None = None
     width: str = ""
@@ -153,6 +155,7 @@ def explain(trail: Trail, global_step: int | None = None) -> Explanation | None:
         publishings=publishings(tasks, trail.stagings),
         width=trail.width,
         global_step=step[1] + 1 if step else None,
+        step_skipped=trail.skipped(step) if step else "",
         step_end_s=None if end_ns is None else trail.seconds(end_ns),
         decisions=tuple(answered(trail, asked) for asked in trail.of_step(step)) if step else (),
         restarts=tuple(

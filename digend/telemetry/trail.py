@@ -72,7 +72,8 @@ class Trail:
         """The TSP width that was measured last, in words."""
         self._incarnation = 0
         self._started = False
-        self._closed: set[Step] = set()
+        self._closed: dict[Step, str] = {}
+        """Why nothing was trained, "" where something was."""
         self._updates: dict[Step, list[TaskRecord]] = {}
         self._trained: list[TaskRecord] = []
         self._by_end: dict[int, list[TaskRecord]] = {}
@@ -103,7 +104,7 @@ class Trail:
         elif isinstance(body, StagingRecord):
             self.stagings.append(body)
         elif isinstance(body, StepRecord):
-            self._closed.add((body.incarnation, body.global_step - 1))
+            self._closed[body.incarnation, body.global_step - 1] = body.skipped or ""
         elif isinstance(body, RestartRecord):
             self._incarnation = body.incarnation
             self.restarts.append((record.at_ns, body))
@@ -146,6 +147,10 @@ class Trail:
         """End of its last update; None for a global step that is not closed, or had none."""
         updates = self._updates.get(step, ()) if step in self._closed else ()
         return max((update.end_ns for update in updates), default=None)
+
+    def skipped(self, step: Step) -> str:
+        """Why a closed global step trained nothing; "" where it did, or is open."""
+        return self._closed.get(step, "")
 
     def updates_after(self, step: Step, at_ns: int) -> int | None:
         """How many updates of a closed global step began then or later."""

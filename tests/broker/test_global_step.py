@@ -8,10 +8,11 @@ from typing import Literal
 import pytest
 
 from broker.commands import SendTask
-from broker.events import CancelRequested, Event, PauseRequested, ResumeRequested, TaskFinished
+from broker.events import CancelRequested, DrainRequested, Event, PauseRequested, ResumeRequested, TaskFinished
 from broker.harness import Simulation
 from broker.harness_engine import Sample, Scorer, honest
 from broker.harness_times import Load, Times
+from broker.views import job_view
 from digend.rl.advantages import AdvantageRule, global_std_of, normalise_group
 from digend.rl.selection import select_best_of_n
 from digend.wire.records import EvaluationRecord, Notice, StepRecord
@@ -266,6 +267,19 @@ def test_held_it_stays_so_when_its_trainer_is_lost_and_can_be_paused_and_cancell
     other.ask(CancelRequested(job="j1"))
     other.run(limit_ns=500 * S)
     assert last_state(other)[0] == "cancelled"
+
+
+def test_why_it_is_held_is_told_first_and_to_those_that_wait_for_its_workers() -> None:
+    simulation = held()
+    why = simulation.job("j1").hold
+    simulation.submit(job(id="j2"))
+    simulation.run(until=lambda: "j2" in simulation.core.state.jobs, limit_ns=simulation.now_ns + 10 * S)
+    assert last_state(simulation, "j2") == ("queued", "waits for n: j1 is held there; resume or cancel it")
+    for index in range(2):
+        simulation.ask(DrainRequested(target=f"n/generator/{index}", by="ann", why="new kernel"))
+    simulation.run(until=lambda: len(simulation.core.state.drains) == 2, limit_ns=simulation.now_ns + 10 * S)
+    reason = job_view(simulation.core.state, simulation.job("j1")).reason
+    assert reason.startswith(f"{why}; waits: no generator: n/generator/0 is drained by ann: new kernel")
 
 
 def test_skipped_steps_that_are_not_in_a_row_do_not() -> None:

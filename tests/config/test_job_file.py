@@ -52,7 +52,7 @@ def test_evaluation_prompts_are_read_too(tmp_path: Path) -> None:
         (
             "global_steps = 2",
             "global_steps = 2\nlearning_rate = inf",
-            ":26: training.learning_rate = inf: expected number > 0",
+            ":26: training.learning_rate = inf: expected a finite number > 0",
         ),
         (
             "samples_per_prompt = 4",
@@ -136,6 +136,12 @@ def test_evaluation_prompts_are_read_too(tmp_path: Path) -> None:
             "global_steps = 2",
             'global_steps = 2\ntimestep_width = "auto"\ndeterministic = true',
             ":26: training.timestep_width: auto is measured, which training.deterministic = true has no room for",
+        ),
+        ('path = "model"', 'path = ""', ':5: model.path = "": expected a string that is not empty ('),
+        (
+            "window_size = 3",
+            "window_size = 3\nadv_clip_max = inf",
+            ":17: algorithm.options.adv_clip_max = inf: expected a finite number",
         ),
         ('path = "model"', 'path = "model"\noptions = { when = 1979-05-27 }', "model.options.when = 1979-05-27"),
         ('path = "model"', 'path = "mo\\u0000del"', 'model.path = "mo\\u0000del": has a NUL character'),

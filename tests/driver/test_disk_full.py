@@ -18,8 +18,8 @@ from daemons.driver.room import Room
 from daemons.driver.schema import JournalFull
 from digend.config.node import NodeConfig
 from digend.exitcodes import ExitCode
-from digend.wire.replies import Changed, ErrorReply, StatusReply, Submitted
-from digend.wire.requests import Drain, GetStatus
+from digend.wire.replies import Changed, ErrorReply, JobList, StatusReply, Submitted
+from digend.wire.requests import Drain, GetStatus, ListJobs
 from digend.wire.workers import HeartbeatAck
 from tests.driver.fakes import FakeWorker, living
 from tests.driver.world import Client, client_of, job_config, node_of, running
@@ -84,6 +84,8 @@ async def test_a_full_disk_holds_the_job_and_lets_it_go_on(
             refused = await client.ask(later, ErrorReply)
             assert refused.code == ExitCode.DEGRADED
             assert "no room" in refused.message
+            listed = (await client.ask(ListJobs(request=client.next_request()), JobList)).jobs
+            assert listed[0].reason.startswith("waits: the journal has no room")
 
             # Far longer than it takes to be called lost: workers are answered, and nothing is decided about them.
             tasks, beats = len(trainer.tasks), len(await generator.until(HeartbeatAck))

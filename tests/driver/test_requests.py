@@ -16,7 +16,7 @@ from digend.wire.pages import GetRecords, GetStory, RecordList
 from digend.wire.protocol import Refused as WireRefused
 from digend.wire.records import JobState
 from digend.wire.replies import Changed, ErrorReply, JobList, JobReply, QueueReply, StatusReply, Submitted, Uploaded
-from digend.wire.requests import Cancel, GetQueue, GetStatus, ListJobs, Pause, ShowJob, Submit, Upload
+from digend.wire.requests import Cancel, Drain, GetQueue, GetStatus, ListJobs, Pause, ShowJob, Submit, Upload
 from digend.wire.story import StoryCursor
 from tests.driver.world import Client, client_of, job_config, node_of, running
 
@@ -302,4 +302,7 @@ async def test_a_reason_draws_nothing_on_the_terminals_of_others(tmp_path: Path)
         for why in ("\x1b[2J", "a\nb", "\x9b2J"):
             pause = Pause(request=client.next_request(), job="mine", by="ann", why=why)
             assert "no control characters" in await refused(client, pause, ExitCode.USAGE)
+        for asked in (Pause(request="r", job="mine", why="x" * 1001), Drain(request="r", target="n", why="x" * 1001)):
+            assert "why 'xxxx" in (said := await refused(client, asked, ExitCode.USAGE))
+            assert "1,001 characters, and at most 1,000" in said
         assert await jobs(client) == {"mine": "queued"}

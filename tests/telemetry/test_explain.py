@@ -9,7 +9,7 @@ import pytest
 
 from broker.harness import Simulation
 from broker.harness_times import Times
-from clients.explain_text import job_lines
+from clients.explain_text import _ended, job_lines
 from digend.telemetry.explain import Answered, Explanation, Followed, explain
 from digend.telemetry.reasons import remedy
 from digend.telemetry.trail import Trail
@@ -238,6 +238,18 @@ def test_an_open_global_step_has_no_end_yet() -> None:
     assert only(records).actual_s is None
     assert only(records).end_s == 10.0
     assert only([*records, *stream(closed(3, 1))]).actual_s == 2.0
+
+
+@pytest.mark.parametrize("updated", [False, True], ids=["nothing to update on", "updates that were not taken"])
+def test_a_skipped_global_step_is_closed(updated: bool) -> None:
+    at, body = closed(30, 1)
+    updates = [task("t", "update", 10, 20)] if updated else []
+    records = stream(decision(5, "wait"), *updates, (at, replace(body, skipped="no sample survived scoring")))
+    found = explain(Trail(records))
+    assert found is not None
+    assert found.step_skipped == "no sample survived scoring"
+    assert _ended(found).endswith("closed and skipped: no sample survived scoring")
+    assert ("its last update ended" in _ended(found)) is updated
 
 
 def test_an_update_that_is_lost_is_told_as_such() -> None:
