@@ -83,7 +83,7 @@ def _at(other: Job, does: str) -> str:
     """What another job does where this one would."""
     if other.state != "held":
         return f"{other.id} {does} there"
-    return f"{other.id} is held there" + ("; resume or cancel it" if other.hold else "")
+    return f"{other.id} is held there; resume or cancel it" if other.hold else f"{other.id} is held there"
 
 
 def free_trainers(state: State, job: Job, reserved: dict[str, Job]) -> list[Worker]:
