@@ -6,6 +6,8 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from scripts.assets.text import WORDS, apply_merges, clip_vocabulary, t5_vocabulary
 
 ROOT = Path(__file__).parents[2]
@@ -27,6 +29,7 @@ def test_the_shipped_t5_vocabulary_is_the_hand_written_one() -> None:
     assert [tuple(entry) for entry in load_tokenizer_model("tokenizer_2")["vocab"]] == t5_vocabulary()
 
 
+@pytest.mark.matrix
 def test_another_process_makes_the_same_vocabulary() -> None:
     code = "from scripts.assets.text import clip_vocabulary as c, t5_vocabulary as t; print(repr((c(), t())))"
     command = [sys.executable, "-W", "ignore", "-c", code]

@@ -140,6 +140,7 @@ def test_one_of_another_attention_is_refused_and_both_are_named(
 
 
 @pytest.mark.matrix
+@pytest.mark.matrix
 def test_one_that_joins_late_is_used_and_a_drained_one_leaves_nothing_undone(
     pool: Cluster, packages: dict[str, Path], shared: Run
 ) -> None:

@@ -136,6 +136,7 @@ def test_the_page_to_the_letter(boxes: Boxes, tmp_path: Path) -> None:
 
 
 @pytest.mark.matrix
+@pytest.mark.matrix
 def test_upgrade_and_remove_to_the_letter(boxes: Boxes, tmp_path: Path) -> None:
     """After the page above: box-b's key is listed again, both are upgraded between two jobs, then both are removed."""
     a, b = boxes.hosts["box-a"], boxes.hosts["box-b"]

@@ -74,7 +74,7 @@ class Up:
         return self.process.returncode, log
 
     def close(self) -> None:
-        if self.process and self.process.poll() is None:
+        if self.process and self.process.stderr and not self.process.stderr.closed:
             self.process.kill()
             self.process.communicate()
         for line in self.story():

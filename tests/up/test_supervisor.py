@@ -114,9 +114,10 @@ def test_a_worker_that_is_refused_before_all_are_at_work_ends_all(up: Up) -> Non
 
 def test_a_first_signal_keeps_the_order_also_after_a_refusal(up: Up) -> None:
     up.mode("generator-0", "stubborn")
-    up.mode("trainer-0", "exit 78")
     process = up.start()
-    stubborn = up.wait_for("generator-0")
+    stubborn, _ = up.wait_for("generator-0"), up.wait_for("generator-1")
+    up.mode("trainer-0", "exit 78")
+    os.kill(up.wait_for("trainer-0"), signal.SIGKILL)
     until(lambda: "generator-1 stopped" in up.story())
     process.terminate()
     with pytest.raises(subprocess.TimeoutExpired):
