@@ -118,6 +118,7 @@ def test_an_earlier_global_step(tmp_path: Path, lora: tuple[Bench, Path]) -> Non
     assert not (tmp_path / "none").exists()
 
 
+@pytest.mark.matrix
 def test_by_command(tmp_path: Path, lora: tuple[Bench, Path]) -> None:
     _, run = lora
 

@@ -70,6 +70,7 @@ def doing(cluster: Cluster, worker: str) -> str:
     return next((node.task for node in cluster.driver.nodes() if node.name == worker), "")
 
 
+@pytest.mark.matrix
 def test_the_reward_process(healthy: Cluster) -> None:
     healthy.submit("reward-killed", *JOB, "schedule.scoring=dedicated")
     healthy.reached("reward-killed", 1)
