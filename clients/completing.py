@@ -69,7 +69,9 @@ def job_keys(ctx: click.Context, param: click.Parameter, incomplete: str) -> lis
 
 
 def strategies(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
-    return _items([(name, "") for name in ("never", "always", "static:", "bts", "planned")], incomplete)
+    from broker.schedule.named import EACH
+
+    return _items([(name.removesuffix("N"), "") for name in EACH], incomplete)
 
 
 def settings(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from clients import completing
 from clients.amounts import Amount
 from clients.columns import WIDE, Column, UnknownColumn, columns_of
 from clients.output import Output
@@ -33,6 +34,14 @@ _OPTIONS = (
         help="Seconds to wait for one reply of the driver.  [default: client.reply_timeout_s of the settings, 5.0]",
     ),
     click.option("--json", "as_json", is_flag=True, help="Print JSON, with a schema version."),
+)
+overriding = click.option(
+    "--set",
+    "overrides",
+    multiple=True,
+    metavar="KEY=VALUE",
+    shell_complete=completing.job_keys,
+    help="Change a key of the job; may be repeated.",
 )
 dry = click.option("--dry-run", is_flag=True, help="Say what would happen, and change nothing.")
 

@@ -4,7 +4,8 @@ from broker.schedule.bts import Bts
 from broker.schedule.planned import Planned
 from broker.strategies import Always, Never, Static, Strategy
 
-NAMES = "never, always, static:N, bts or planned"
+EACH = ("never", "always", "static:N", "bts", "planned")
+NAMES = f"{', '.join(EACH[:-1])} or {EACH[-1]}"
 
 
 def strategy_of(name: str) -> Strategy:

@@ -22,9 +22,7 @@ EXAMPLE = """  digenctl export shapes-001 my-pipeline
 @verb(EXAMPLE, patient=True)
 @click.argument("job", metavar="JOB", shell_complete=completing.jobs)
 @click.argument("folder", metavar="DIR", type=click.Path(path_type=Path))
-@click.option(
-    "--global-step", type=click.IntRange(0, amounts.MOST_INT), help="Of which checkpoint; the newest if none."
-)
+@click.option("--global-step", type=amounts.COUNT, help="Of which checkpoint; the newest if none.")
 @click.option("--ema", is_flag=True, help="The moving average instead of the weights.")
 @click.option("--merge", is_flag=True, help="Of a LoRA: the pipeline with it merged in, not the adapter alone.")
 def command(

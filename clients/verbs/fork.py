@@ -5,7 +5,7 @@ import click
 from clients import amounts, completing
 from clients.api import Digend
 from clients.output import Output
-from clients.verb import dry, verb
+from clients.verb import dry, overriding, verb
 from digend.exitcodes import ExitCode
 
 EXAMPLE = """  digenctl fork shapes-001 --global-step 10 --set training.learning_rate=1e-4
@@ -16,14 +16,7 @@ EXAMPLE = """  digenctl fork shapes-001 --global-step 10 --set training.learning
 @verb(EXAMPLE, patient=True)
 @click.argument("parent", metavar="JOB", shell_complete=completing.jobs)
 @click.option("--global-step", "global_step", type=amounts.GLOBAL_STEP, required=True, help="Of which checkpoint.")
-@click.option(
-    "--set",
-    "overrides",
-    multiple=True,
-    metavar="KEY=VALUE",
-    shell_complete=completing.job_keys,
-    help="Change a key; may be repeated.",
-)
+@overriding
 @click.option("--id", "job", metavar="ID", help="The new job's id; repeating the same fork is then safe.")
 @dry
 @click.option("--watch", "watched", is_flag=True, help="Follow the new job until it is over.")

@@ -30,9 +30,7 @@ def _moment(ctx: click.Context, param: click.Parameter, value: str | None) -> da
 @click.option("-f", "--follow", is_flag=True, help="Go on with what is logged from now on, until Ctrl-C.")
 @click.option("--since", callback=_moment, metavar="WHEN", help="Not older: 90s, 10m, 2h, 3d, or a date in UTC.")
 @click.option("--level", type=click.Choice(LEVELS), default="debug", help="This level and worse.")
-@click.option(
-    "-n", "--lines", type=click.IntRange(0, amounts.MOST_INT), help="At most so many of the newest. [default: 200]"
-)
+@click.option("-n", "--lines", type=amounts.COUNT, help="At most so many of the newest. [default: 200]")
 def command(
     driver: Digend,
     output: Output,

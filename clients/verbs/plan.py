@@ -5,7 +5,8 @@ from typing import TYPE_CHECKING
 
 import click
 
-from clients import amounts, completing
+from clients import amounts
+from clients.verb import overriding
 from digend.exitcodes import ExitCode
 
 if TYPE_CHECKING:
@@ -59,14 +60,7 @@ Examples:
 @click.option("--size", metavar="NAME", help="A published model size (sd3.5-large), where its folder is not here.")
 @click.option("--memory", "gib", type=amounts.GIB, metavar="GIB", help="Of every device.")
 @click.option("--bandwidth", type=amounts.GB_PER_S, metavar="GB/s", help="What a rank sends to the others.")
-@click.option(
-    "--set",
-    "overrides",
-    multiple=True,
-    metavar="KEY=VALUE",
-    shell_complete=completing.job_keys,
-    help="Change a key of the job; may be repeated.",
-)
+@overriding
 @click.option("--json", "as_json", is_flag=True, help="Print JSON, with a schema version.")
 def command(
     path: str,

@@ -36,12 +36,7 @@ EXAMPLE = """\
 
 @verb(EXAMPLE, patient=True)
 @click.argument("job", metavar="[JOB]", required=False, shell_complete=completing.jobs)
-@click.option(
-    "--global-step",
-    type=click.IntRange(0, amounts.MOST_INT),
-    metavar="N",
-    help="Prompts of the evaluation at this one.",
-)
+@click.option("--global-step", type=amounts.COUNT, metavar="N", help="Prompts of the evaluation at this one.")
 @click.option("--prompt", metavar="P", help="This prompt over the evaluations: its id, or part of its text.")
 @click.option("--open", "opened", is_flag=True, help="Open the newest of the sheets that are listed.")
 @tabular(COLUMNS)

@@ -5,10 +5,9 @@ from typing import TYPE_CHECKING
 
 import click
 
-from clients import completing
 from clients.api import Digend
 from clients.output import Output
-from clients.verb import dry, verb
+from clients.verb import dry, overriding, verb
 from clients.words import plural
 from digend.exitcodes import ExitCode
 from digend.hub import is_hub_id
@@ -28,14 +27,7 @@ EXAMPLE = """  digenctl submit configs/jobs/shapes-flow-grpo.toml --watch
 @verb(EXAMPLE, patient=True)
 @click.argument("path", metavar="JOB.toml", type=click.Path())
 @click.option("--id", "job", metavar="ID", help="The job's id; repeating the same submit is then safe.")
-@click.option(
-    "--set",
-    "overrides",
-    multiple=True,
-    metavar="KEY=VALUE",
-    shell_complete=completing.job_keys,
-    help="Change a key; may be repeated.",
-)
+@overriding
 @click.option("--check", "only_checked", is_flag=True, help="Check the file, submit nothing; needs no driver.")
 @click.option(
     "--priority",

@@ -99,8 +99,5 @@ def _standing_of(name: str, state: State) -> tuple[str, str]:
         return "", f"drained by name: {', '.join(left)}" if left else ""
     workers = [worker for worker in state.workers.values() if name in (worker.name, worker.node)]
     busy = any(standing(state, worker) == "draining" for worker in workers)
-    because = drain.because.strip(": ")
-    return (
-        "draining" if busy else "drained",
-        because if drain.target == name else f"with its node {drain.target} {because}",
-    )
+    whole = "" if drain.target == name else f"with its node {drain.target} "
+    return "draining" if busy else "drained", whole + drain.because.strip(": ")

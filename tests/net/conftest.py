@@ -6,12 +6,17 @@ import tempfile
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import asynccontextmanager
 from pathlib import Path
+from typing import TypeVar
 
+import numpy as np
 import pytest
 
 from digend.net.blobs import BlobClient, BlobServer
 from digend.net.server import ControlServer
+from digend.wire.tensors import Array, from_numpy
 from tests.net.keyed import Keys, Told
+
+S = TypeVar("S", bound=BlobServer)
 
 
 @pytest.fixture
@@ -51,8 +56,10 @@ def told() -> Told:
 
 
 @asynccontextmanager
-async def serving(folder: Path, instance: str = "life-1", data: str = "ipc") -> AsyncIterator[BlobServer]:
-    server = BlobServer.bind(data, instance, folder)
+async def served(kind: type[S], folder: Path, instance: str = "life-1", data: str = "ipc") -> AsyncIterator[S]:
+    """An owner of some kind at work."""
+    server = kind.bind(data, instance, folder)
+    assert isinstance(server, kind)
     task = asyncio.create_task(server.serve())
     try:
         yield server
@@ -61,9 +68,13 @@ async def serving(folder: Path, instance: str = "life-1", data: str = "ipc") -> 
         await task
 
 
+def random_array(num_bytes: int, seed: int = 0) -> Array:
+    return from_numpy(np.random.default_rng(seed).integers(0, 256, num_bytes, np.uint8))
+
+
 @pytest.fixture
 async def owner(folder: Path) -> AsyncIterator[BlobServer]:
-    async with serving(folder) as server:
+    async with served(BlobServer, folder) as server:
         yield server
 
 

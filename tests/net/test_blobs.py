@@ -3,8 +3,7 @@
 import asyncio
 import gc
 import time
-from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -21,11 +20,7 @@ from digend.wire.codec import decode, encode
 from digend.wire.pulls import GetManifest, GetPieces, Pull, PullRefused
 from digend.wire.tensors import Array, from_numpy, to_numpy
 from digend.wire.verbs import FROM_OWNER
-from tests.net.conftest import serving
-
-
-def _random(num_bytes: int, seed: int = 0) -> Array:
-    return from_numpy(np.random.default_rng(seed).integers(0, 256, num_bytes, np.uint8))
+from tests.net.conftest import random_array, served
 
 
 def _bytes(tensors: dict[str, Array]) -> dict[str, tuple[str, tuple[int, ...], bytes]]:
@@ -38,14 +33,14 @@ ODD = {
     "empty": Array("float32", (0, 7), b""),
     "strided": from_numpy(np.arange(30, dtype=np.int64).reshape(5, 6)[::2, ::-1]),
     "flags": from_numpy(np.array([True, False])),
-    "p/0/pixels": _random(3 * 16 * 16),
-    "large": _random(2 * CHUNK_BYTES + 17),
+    "p/0/pixels": random_array(3 * 16 * 16),
+    "large": random_array(2 * CHUNK_BYTES + 17),
 }
 
 
 @pytest.mark.parametrize("data", ["ipc", "tcp://127.0.0.1", "tcp://127.0.0.1:*"])
 async def test_what_was_put_is_what_is_pulled(folder: Path, consumer: BlobClient, data: str) -> None:
-    async with serving(folder, data=data) as owner:
+    async with served(BlobServer, folder, data=data) as owner:
         ref = owner.put(ODD)
         assert ref.owner == owner.address
         assert ref.num_bytes == sum(array.num_bytes for array in ODD.values()) == owner.held_bytes
@@ -73,7 +68,7 @@ async def test_pulled_tensors_can_be_written(owner: BlobServer, consumer: BlobCl
 
 
 async def test_many_pulls_at_once_and_the_same_one_twice(owner: BlobServer, consumer: BlobClient) -> None:
-    blobs = [{"t": _random(CHUNK_BYTES * (seed % 3) + seed, seed)} for seed in range(8)]
+    blobs = [{"t": random_array(CHUNK_BYTES * (seed % 3) + seed, seed)} for seed in range(8)]
     refs = [owner.put(blob) for blob in blobs]
     pulled = await asyncio.gather(*(consumer.pull(ref) for ref in refs + refs))
     for got, want in zip(pulled, blobs + blobs, strict=True):
@@ -82,7 +77,7 @@ async def test_many_pulls_at_once_and_the_same_one_twice(owner: BlobServer, cons
 
 @pytest.mark.parametrize("size", [0, 7])
 async def test_a_manifest_of_several_chunks(owner: BlobServer, consumer: BlobClient, size: int) -> None:
-    tensors = {f"{number}/" + "n" * 3000: _random(size, number) for number in range(1000)}
+    tensors = {f"{number}/" + "n" * 3000: random_array(size, number) for number in range(1000)}
     ref = owner.put(tensors)
     assert _bytes(await consumer.pull(ref)) == _bytes(tensors)
     some = list(tensors)[100:900:3]
@@ -101,21 +96,9 @@ class Asked(BlobServer):
         return answer if self.frames is None else [answer[0], *self.frames]
 
 
-@asynccontextmanager
-async def asked_owner(folder: Path) -> AsyncIterator[Asked]:
-    server = Asked.bind("ipc", "asked", folder)
-    assert isinstance(server, Asked)
-    task = asyncio.create_task(server.serve())
-    try:
-        yield server
-    finally:
-        server.close()
-        await task
-
-
 async def test_a_small_blob_takes_one_round_trip(folder: Path, consumer: BlobClient) -> None:
-    async with asked_owner(folder) as owner:
-        small = {f"{number}": _random(MAX_CHUNK_BYTES // 8, number) for number in range(8)}
+    async with served(Asked, folder) as owner:
+        small = {f"{number}": random_array(MAX_CHUNK_BYTES // 8, number) for number in range(8)}
         pulled = await consumer.pull(owner.put(small))
         assert _bytes(pulled) == _bytes(small)
         assert len(owner.asked) == 1
@@ -125,7 +108,7 @@ async def test_a_small_blob_takes_one_round_trip(folder: Path, consumer: BlobCli
 
 
 LARGE = {
-    f"{number}": _random(size, number) for number, size in enumerate((3, 3_000_000, 0, 1_000_000, 70_000, 999_999))
+    f"{number}": random_array(size, number) for number, size in enumerate((3, 3_000_000, 0, 1_000_000, 70_000, 999_999))
 }
 
 
@@ -134,7 +117,7 @@ async def test_first_bytes_are_asked_for_before_the_manifest_is_here(
     folder: Path, consumer: BlobClient, names: list[str] | None
 ) -> None:
     """In the order named, though tensors are cut wherever a chunk ends."""
-    async with asked_owner(folder) as owner:
+    async with served(Asked, folder) as owner:
         ref = owner.put(LARGE)
         assert ref.num_bytes > MAX_CHUNK_BYTES
         pulled = await consumer.pull(ref, names)
@@ -150,8 +133,8 @@ async def test_first_bytes_are_asked_for_before_the_manifest_is_here(
 async def test_an_owner_that_sends_something_else_is_corrupt(
     folder: Path, consumer: BlobClient, frames: list[bytes]
 ) -> None:
-    async with asked_owner(folder) as owner:
-        ref = owner.put({"t": _random(10)})
+    async with served(Asked, folder) as owner:
+        ref = owner.put({"t": random_array(10)})
         owner.frames = frames
         with pytest.raises(BlobCorrupt):
             await consumer.pull(ref)
@@ -163,7 +146,7 @@ async def test_an_owner_that_sends_something_else_is_corrupt(
 
 
 async def test_64_mib(owner: BlobServer, consumer: BlobClient, record_property: Callable[[str, object], None]) -> None:
-    array = _random(64 * 1024 * 1024)
+    array = random_array(64 * 1024 * 1024)
     ref = owner.put({"weights": array})
     start = time.perf_counter()
     pulled = await consumer.pull(ref)
@@ -172,14 +155,14 @@ async def test_64_mib(owner: BlobServer, consumer: BlobClient, record_property: 
 
 
 async def test_put_from_other_threads(owner: BlobServer, consumer: BlobClient) -> None:
-    refs = await asyncio.gather(*(asyncio.to_thread(owner.put, {"t": _random(100, seed)}) for seed in range(20)))
+    refs = await asyncio.gather(*(asyncio.to_thread(owner.put, {"t": random_array(100, seed)}) for seed in range(20)))
     assert len({ref.id for ref in refs}) == 20
     for seed, ref in enumerate(refs):
-        assert bytes((await consumer.pull(ref))["t"].data) == bytes(_random(100, seed).data)
+        assert bytes((await consumer.pull(ref))["t"].data) == bytes(random_array(100, seed).data)
 
 
 async def test_freed_blobs_are_refused_and_their_memory_is_let_go(owner: BlobServer, consumer: BlobClient) -> None:
-    keep, drop = owner.put({"t": _random(10)}), owner.put({"t": _random(20)})
+    keep, drop = owner.put({"t": random_array(10)}), owner.put({"t": random_array(20)})
     owner.free([drop.id, "unknown"])
     assert owner.held_bytes == 10
     with pytest.raises(BlobLost, match="does not hold it"):
@@ -205,7 +188,7 @@ async def test_the_garbage_collector_gets_a_freed_blob(owner: BlobServer, consum
 
 async def test_changed_bytes_are_corrupt_and_name_the_tensor(owner: BlobServer, consumer: BlobClient) -> None:
     values = np.zeros(CHUNK_BYTES + 5, np.uint8)
-    ref = owner.put({"good": _random(10), "bad": from_numpy(values)})
+    ref = owner.put({"good": random_array(10), "bad": from_numpy(values)})
     values[CHUNK_BYTES + 1] = 1
     with pytest.raises(BlobCorrupt, match="'bad' has another digest"):
         await consumer.pull(ref)
@@ -228,7 +211,7 @@ async def test_the_limit_is_checked_before_memory_is_taken(owner: BlobServer) ->
 
 
 async def test_a_cancelled_pull_gives_its_credit_back(owner: BlobServer, consumer: BlobClient) -> None:
-    ref = owner.put({"t": _random(40 * CHUNK_BYTES)})
+    ref = owner.put({"t": random_array(40 * CHUNK_BYTES)})
     for _ in range(10):
         pull = asyncio.create_task(consumer.pull(ref))
         for _ in range(20):
@@ -240,7 +223,7 @@ async def test_a_cancelled_pull_gives_its_credit_back(owner: BlobServer, consume
 
 
 async def test_requests_that_make_no_sense_are_refused(owner: BlobServer, consumer: BlobClient, until: Any) -> None:
-    ref = owner.put({"t": _random(10)})
+    ref = owner.put({"t": random_array(10)})
     context = zmq.Context()
     dealer = context.socket(zmq.DEALER)
     dealer.connect(owner.address)
@@ -270,7 +253,7 @@ async def test_requests_that_make_no_sense_are_refused(owner: BlobServer, consum
 
 
 async def test_a_slice_past_the_end_is_short(owner: BlobServer) -> None:
-    ref = owner.put({"t": _random(10)})
+    ref = owner.put({"t": random_array(10)})
     header, chunk = owner._chunk(Pull(request="r", blob=ref.id, offset=8, size=10))
     assert decode(header, FROM_OWNER).total == 10
     assert len(chunk) == 2

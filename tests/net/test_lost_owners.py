@@ -10,34 +10,28 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-import numpy as np
 import pytest
 
 from digend.net.blob_limits import MAX_CHUNK_BYTES
 from digend.net.blobs import BlobClient, BlobLost, BlobServer
 from digend.wire.refs import BlobRef
-from digend.wire.tensors import Array, from_numpy
-from tests.net.conftest import serving
-
-
-def _random(num_bytes: int, seed: int = 0) -> Array:
-    return from_numpy(np.random.default_rng(seed).integers(0, 256, num_bytes, np.uint8))
+from tests.net.conftest import random_array, served
 
 
 async def test_another_life_at_the_same_address_does_not_have_it(folder: Path, consumer: BlobClient) -> None:
-    async with serving(folder, "life-1", "tcp://127.0.0.1") as first:
-        ref = first.put({"t": _random(10)})
+    async with served(BlobServer, folder, "life-1", "tcp://127.0.0.1") as first:
+        ref = first.put({"t": random_array(10)})
         address = first.address
         await consumer.pull(ref)
-    async with serving(folder, "life-2", address) as second:
-        second.put({"t": _random(10)})
+    async with served(BlobServer, folder, "life-2", address) as second:
+        second.put({"t": random_array(10)})
         with pytest.raises(BlobLost) as lost:
             await consumer.pull(ref)
         if "broke" in str(lost.value):  # it was still asked over the first life's connection
             with pytest.raises(BlobLost) as lost:
                 await consumer.pull(ref)
         assert "life-2 does not hold it" in str(lost.value)
-        assert await consumer.pull(second.put({"t": _random(10)}))
+        assert await consumer.pull(second.put({"t": random_array(10)}))
 
 
 OWNER = """
@@ -117,7 +111,7 @@ class Slow(BlobServer):
 async def test_each_chunk_renews_the_patience_of_all_pulls(folder: Path, consumer: BlobClient) -> None:
     owner = Slow.bind("ipc", "slow", folder)
     task = asyncio.create_task(owner.serve())
-    refs = [owner.put({"t": _random(MAX_CHUNK_BYTES + 1, number)}) for number in range(2)]
+    refs = [owner.put({"t": random_array(MAX_CHUNK_BYTES + 1, number)}) for number in range(2)]
     start = time.monotonic()
     await asyncio.gather(*(consumer.pull(ref, timeout_s=1.0) for ref in refs))
     assert time.monotonic() - start > 1.0
@@ -130,13 +124,13 @@ def _socket_file(address: str) -> Path:
 
 
 async def test_socket_files_of_killed_processes_are_swept(folder: Path) -> None:
-    async with serving(folder, "alive") as alive:
+    async with served(BlobServer, folder, "alive") as alive:
         with dying_owner(folder, 0) as (process, ref):
             process.kill()
         files = [_socket_file(ref.owner), _socket_file(alive.address)]
-        async with serving(folder, "too early"):
+        async with served(BlobServer, folder, "too early"):
             assert [file.exists() for file in files] == [True, True]
         for file in files:
             os.utime(file, (0, 0))
-        async with serving(folder, "later"):
+        async with served(BlobServer, folder, "later"):
             assert [file.exists() for file in files] == [False, True]

@@ -1,8 +1,7 @@
 """A blob pulled from its owner and from those who pull it too: the same bytes, little of them from the owner."""
 
 import asyncio
-from collections.abc import AsyncIterator
-from contextlib import AsyncExitStack, asynccontextmanager, suppress
+from contextlib import AsyncExitStack, suppress
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +15,7 @@ from digend.net.layout import Part
 from digend.wire.pulls import Pull
 from digend.wire.refs import BlobRef
 from digend.wire.tensors import Array, from_numpy, manifest_of, pack_manifest
+from tests.net.conftest import served
 
 
 class Counting(BlobServer):
@@ -40,18 +40,6 @@ class Counting(BlobServer):
                 await asyncio.sleep(self.pause_s)
             with suppress(zmq.ZMQError):  # gone meanwhile
                 self._doorway.channel.send([arrival.peer, *frames])
-
-
-@asynccontextmanager
-async def serving(folder: Path, instance: str) -> AsyncIterator[Counting]:
-    server = Counting.bind("ipc", instance, folder)
-    assert isinstance(server, Counting)
-    task = asyncio.create_task(server.serve())
-    try:
-        yield server
-    finally:
-        server.close()
-        await task
 
 
 def _weights(num_pieces: int) -> dict[str, Array]:
@@ -79,9 +67,9 @@ def _equal(one: dict[str, Array], other: dict[str, Array]) -> bool:
 async def test_four_receivers_share_what_a_slow_owner_sends(folder: Path) -> None:
     weights = _weights(16)
     async with AsyncExitStack() as stack:
-        owner = await stack.enter_async_context(serving(folder, "owner"))
+        owner = await stack.enter_async_context(served(Counting, folder, "owner"))
         owner.pause_s = 0.06
-        receivers = [await stack.enter_async_context(serving(folder, f"r{number}")) for number in range(4)]
+        receivers = [await stack.enter_async_context(served(Counting, folder, f"r{number}")) for number in range(4)]
         ref = owner.put(weights)
         addresses = [each.address for each in receivers]
         pulled = await asyncio.gather(*(_pull(ref, each, addresses) for each in receivers))
@@ -89,16 +77,16 @@ async def test_four_receivers_share_what_a_slow_owner_sends(folder: Path) -> Non
         assert owner.sent_bytes < 2.5 * ref.num_bytes, "four times without the others"
         for each in receivers:
             each.free([ref.id])
-        late = await stack.enter_async_context(serving(folder, "late"))
+        late = await stack.enter_async_context(served(Counting, folder, "late"))
         assert _equal(await _pull(ref, late, addresses), weights)
 
 
 async def test_one_that_comes_later_leaves_the_owner_alone(folder: Path) -> None:
     weights = _weights(16)
     async with (
-        serving(folder, "owner") as owner,
-        serving(folder, "first") as first,
-        serving(folder, "second") as second,
+        served(Counting, folder, "owner") as owner,
+        served(Counting, folder, "first") as first,
+        served(Counting, folder, "second") as second,
     ):
         ref = owner.put(weights)
         first.share(ref.id, Held(pack_manifest(manifest_of(weights)), weights, ref.num_bytes))
@@ -109,7 +97,11 @@ async def test_one_that_comes_later_leaves_the_owner_alone(folder: Path) -> None
 
 async def test_a_worker_that_sends_what_is_wrong_costs_nothing(folder: Path) -> None:
     weights = _weights(12)
-    async with serving(folder, "owner") as owner, serving(folder, "liar") as liar, serving(folder, "one") as one:
+    async with (
+        served(Counting, folder, "owner") as owner,
+        served(Counting, folder, "liar") as liar,
+        served(Counting, folder, "one") as one,
+    ):
         ref = owner.put(weights)
         liar.share(ref.id, Held(pack_manifest(manifest_of(weights)), weights, ref.num_bytes))
         liar.damage, owner.pause_s = True, 0.02
@@ -120,11 +112,11 @@ async def test_a_worker_that_sends_what_is_wrong_costs_nothing(folder: Path) -> 
 async def test_an_owner_that_dies_in_the_middle_is_made_good_by_the_others(folder: Path, until: Any) -> None:
     weights = _weights(12)
     async with AsyncExitStack() as stack:
-        owner = await stack.enter_async_context(serving(folder, "owner"))
+        owner = await stack.enter_async_context(served(Counting, folder, "owner"))
         owner.pause_s = 0.05
-        has = await stack.enter_async_context(serving(folder, "has"))
+        has = await stack.enter_async_context(served(Counting, folder, "has"))
         has.pause_s = 0.02
-        one = await stack.enter_async_context(serving(folder, "one"))
+        one = await stack.enter_async_context(served(Counting, folder, "one"))
         ref = owner.put(weights)
         has.share(ref.id, Held(pack_manifest(manifest_of(weights)), weights, ref.num_bytes))
         pulling = asyncio.create_task(_pull(ref, one, [has.address]))
@@ -134,7 +126,7 @@ async def test_an_owner_that_dies_in_the_middle_is_made_good_by_the_others(folde
 
 
 async def test_nobody_has_it_or_it_is_not_what_was_promised(folder: Path) -> None:
-    async with serving(folder, "owner") as owner, serving(folder, "one") as one:
+    async with served(Counting, folder, "owner") as owner, served(Counting, folder, "one") as one:
         ref = owner.put(_weights(3))
         owner.damage = True
         with pytest.raises(BlobCorrupt, match="another digest"):
@@ -151,7 +143,7 @@ async def test_nobody_has_it_or_it_is_not_what_was_promised(folder: Path) -> Non
 
 async def test_pieces_are_passed_on_only_once_they_are_here(folder: Path, until: Any) -> None:
     weights = _weights(6)
-    async with serving(folder, "owner") as owner, serving(folder, "one") as one:
+    async with served(Counting, folder, "owner") as owner, served(Counting, folder, "one") as one:
         ref = owner.put(weights)
         owner.pause_s = 0.05
         pulling = asyncio.create_task(_pull(ref, one, []))
